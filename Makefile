@@ -1,0 +1,34 @@
+# make demo   set up, then optimize an example end to end        make test   set up, then the quick tests
+# make check  lint, types, quick tests                           make slow   the tests that take minutes
+.PHONY: setup demo test check lint types slow bench clean
+PYTHON ?= python3
+BIN := .venv/bin
+
+setup:
+	@scripts/setup.sh $(PYTHON)
+
+demo: setup
+	$(BIN)/aka optimize examples/rmsnorm.py --chip v5e --max-minutes 4
+	@echo "The kernel: runs/<id>/best.py. How it was found: runs/<id>/report.md. Judge it again:"
+	$(BIN)/aka check "$$(ls -td runs/*/ | head -1)best.py" --op examples/rmsnorm.py --chip v5e
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup lint types test
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy --strict aka
+
+slow: setup
+	$(BIN)/python -m pytest -m slow
+
+bench: setup
+	$(BIN)/python benchmarks/kb.py
+
+clean:
+	rm -rf .venv build dist index/*/ index/*.json .pytest_cache .mypy_cache .ruff_cache

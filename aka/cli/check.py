@@ -1,0 +1,63 @@
+"""`aka check`: put one kernel through the gates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aka.types import Evaluation, encode
+
+
+def check(
+    kernel: Annotated[Path, typer.Argument(help="A file that defines workload(*inputs), or a reference kernel.")],
+    op: Annotated[Path, typer.Option(help="The workload file that it must compute.")],
+    chip: Annotated[str | None, typer.Option(help="v4, v5e, v5p, v6e or tpu7x (default v5e).")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print verdict and gates as one JSON object.")] = False,
+) -> None:
+    """Judge a kernel: static rules, export, structure, VMEM, compile, correctness on inputs that only the judge holds,
+    and its estimated time. The kernel's Python runs in a sandbox; what is judged is the TPU artifact that it exports.
+
+    Exit code 0: accepted; 1: rejected, with the reason. Example: aka check runs/last/best.py --op examples/rmsnorm.py
+    """
+    from aka.cli import compose, console
+    from aka.config import load_settings
+    from aka.workload.read import read_kernel, read_workload
+
+    settings = load_settings({"chip": chip})
+    source = read_workload(op)
+    brought = read_kernel(kernel)
+    with compose.bench(settings.chip) as bench:
+        workload = bench.client.describe(source)
+        candidate = compose.candidate_of(brought, workload, bench.client)
+        bench.judge.progress = lambda gate: console.note(f"gate {gate} ...")
+        evaluation = bench.judge.evaluate(workload, candidate)
+    if json_:
+        console.answer_json(_json(evaluation))
+    else:
+        console.answer(_text(evaluation))
+    raise typer.Exit(0 if evaluation.accepted else 1)
+
+
+def _json(evaluation: Evaluation) -> dict[str, object]:
+    made = encode(evaluation)
+    return {
+        "verdict": evaluation.verdict,
+        "chip": evaluation.chip,
+        "hardware": "unverified",
+        "sandbox": evaluation.sandbox,
+        "gates": made["gates"],
+        "timings": made["timings"],
+    }
+
+
+def _text(evaluation: Evaluation) -> str:
+    rows = [
+        f"  {'ok  ' if g.passed else 'FAIL'} {g.gate:<12} {g.seconds:6.2f} s  {g.message}".rstrip()
+        for g in evaluation.gates
+    ]
+    failed = next((g for g in evaluation.gates if not g.passed), None)
+    evidence = ["", failed.evidence.rstrip()] if failed and failed.evidence else []
+    label = f"{evaluation.verdict} on {evaluation.chip} (hardware: unverified, sandbox: {evaluation.sandbox})"
+    return "\n".join([label, *rows, *evidence])

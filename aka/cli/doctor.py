@@ -1,0 +1,126 @@
+"""`aka doctor`: what works on this machine, and what is lost where something does not."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from aka.evaluate.pool import Pool
+
+PROBE = """
+import jax
+from jax.experimental import pallas as pl
+
+
+def _body(x_ref, o_ref):
+    o_ref[...] = x_ref[...] + 1.0
+
+
+def workload(x):
+    block = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    return pl.pallas_call(
+        _body, grid=(8,), in_specs=[block], out_specs=block, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)
+    )(x)
+"""
+
+
+def doctor(json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """Try everything that aka rests on: the TPU compiler and its flags per chip, the sandbox, the embedder, the index,
+    devices and key. Each is tried by running it. Exit code 0: aka optimize can work here; 6: it cannot.
+    """
+    from aka.cli import compose, console
+    from aka.errors import AkaError
+
+    checks: dict[str, Any] = {"versions": compose.versions()}
+    for name, probe in (("sandbox", _sandbox), ("compiler", _compiler), ("library", _library), ("key", _key)):
+        console.note(f"trying the {name} ...")
+        try:
+            checks[name] = probe()
+        except AkaError as error:
+            checks[name] = {"ok": False, "detail": str(error)}
+    console.answer_json(checks) if json_ else console.answer(_text(checks))
+    needed = checks["sandbox"]["ok"] and checks["compiler"]["ok"]
+    raise typer.Exit(0 if needed else 6)
+
+
+def _sandbox() -> dict[str, Any]:
+    from aka.evaluate import sandbox
+
+    rung = sandbox.probe()
+    return {"ok": True, "rung": rung.name, "lost": list(rung.lost), "detail": rung.note}
+
+
+def _compiler() -> dict[str, Any]:
+    """A small kernel compiled and profiled for each chip, in the sandbox."""
+    from aka.cli import compose
+    from aka.targets import chips
+
+    made: dict[str, Any] = {}
+    for name, chip in chips.CHIPS.items():
+        with compose.worker_pool(chip) as pool:
+            made[name] = _chip(pool, name)
+    return {"ok": any(c["ok"] for c in made.values()), "chips": made}
+
+
+def _chip(pool: Pool, name: str) -> dict[str, Any]:
+    """Export the smallest honest kernel, then profile it: the whole way that a candidate goes."""
+    from aka.errors import WorkerDied, WorkerTimeout
+    from aka.evaluate.pool import WorkerError
+
+    shape = {"leaves": [{"shape": [64, 128], "dtype": "float32"}], "tree": {"tuple": [0]}}
+    args = {"source": PROBE, "filename": "probe.py", "chip": name, "shapes": [shape], "cpu": False}
+    want = {"chip": name, "shape": "probe", "min_bytes": 2 * 64 * 128 * 4, "flops": 0.0}
+    try:
+        with pool.borrow("exporter") as exporter, pool.borrow("meter") as meter:
+            _, blobs = exporter.call("export", args, timeout_s=60.0)
+            found, _ = meter.call("profile", want, blobs[:1], timeout_s=60.0)
+    except (WorkerError, WorkerDied, WorkerTimeout) as error:
+        return {"ok": False, "detail": str(error)[:300]}
+    if "failure" in found:
+        return {"ok": False, "detail": found["failure"]["message"]}
+    slots = "slots, spills and VMEM told" if found["slots"] else "no slots told: profiles lack them"
+    cycles = "cycles simulated" if found["cycles"] else "no cycles told: estimates are rooflines only"
+    return {
+        "ok": True,
+        "confidence": found["confidence"],
+        "detail": f"compiles; {cycles} ({found['confidence']}); {slots}",
+    }
+
+
+def _library() -> dict[str, Any]:
+    from aka.kb.manifest import read_manifest
+    from aka.kb.places import find_places
+
+    places = find_places()
+    manifest = read_manifest(places.index)
+    engines = ", ".join(f"{k} {v}" for k, v in manifest.engines.items()) or "keywords only"
+    return {
+        "ok": True, "index": str(places.index), "documents": len(manifest.documents), "passages": manifest.passages,
+        "model": manifest.model, "engines": engines,
+    }  # fmt: skip
+
+
+def _key() -> dict[str, Any]:
+    """Only whether there is one; it is never read further, let alone shown."""
+    there = bool(os.environ.get("ANTHROPIC_API_KEY"))
+    detail = "ANTHROPIC_API_KEY is set" if there else "no ANTHROPIC_API_KEY: the offline proposer needs none"
+    return {"ok": there, "detail": detail}
+
+
+def _text(checks: dict[str, Any]) -> str:
+    lines = ["versions   " + ", ".join(f"{k} {v}" for k, v in checks["versions"].items())]
+    for name in ("sandbox", "library", "key"):
+        found = checks[name]
+        detail = found.get("detail") or ", ".join(f"{k} {v}" for k, v in found.items() if k != "ok")
+        rung = f"{found['rung']}: " if "rung" in found else ""
+        lines.append(f"{name:<10} {'ok  ' if found['ok'] else 'no  '} {rung}{detail}")
+        if found.get("lost"):
+            lines.append(f"{'':<15} not held back: {', '.join(found['lost'])}")
+    for chip, found in checks["compiler"].get("chips", {}).items():
+        lines.append(f"{'compiler':<10} {'ok  ' if found['ok'] else 'no  '} {chip}: {found['detail']}")
+    if "chips" not in checks["compiler"]:
+        lines.append(f"{'compiler':<10} no   {checks['compiler']['detail']}")
+    return "\n".join(lines)

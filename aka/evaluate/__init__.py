@@ -1,0 +1,1 @@
+"""The judge: gates, and the sandboxed worker processes that do the work for them."""

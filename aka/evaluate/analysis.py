@@ -1,0 +1,82 @@
+"""Worker side: facts of a workload read off its jaxpr (what it consists of, how much arithmetic it must do)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jax.extend import core as jex
+
+_WRAPPERS = {"pjit", "jit", "custom_jvp_call", "custom_vjp_call", "closed_call", "core_call", "remat", "checkpoint"}
+
+
+def inner_jaxprs(eqn: Any) -> Iterator[tuple[Any, float]]:
+    """(jaxpr, how often it runs) of an equation's inner jaxprs; a while loop's trip count is unknown and counts 1."""
+    trips = float(eqn.params.get("length", 1)) if eqn.primitive.name == "scan" else 1.0
+    for value in eqn.params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, jex.ClosedJaxpr):
+                yield item.jaxpr, trips
+            elif isinstance(item, jex.Jaxpr):
+                yield item, trips
+
+
+def equations(jaxpr: Any, times: float = 1.0) -> Iterator[tuple[Any, float]]:
+    """Every equation at every depth, with how often it runs."""
+    for eqn in jaxpr.eqns:
+        yield eqn, times
+        for inner, trips in inner_jaxprs(eqn):
+            yield from equations(inner, times * trips)
+
+
+def primitives(jaxpr: Any) -> dict[str, int]:
+    """How many equations of each primitive, wrappers such as pjit left out."""
+    counts = Counter(e.primitive.name for e, _ in equations(jaxpr) if e.primitive.name not in _WRAPPERS)
+    return dict(counts.most_common())
+
+
+def literals(closed: Any) -> list[float]:
+    """The distinct finite scalar constants of the op, as short as their dtype allows (1e-6, not 9.99999997e-7):
+    candidates for a kernel's static parameters."""
+    scalars = [v.val for e, _ in equations(closed.jaxpr) for v in e.invars if isinstance(v, jex.Literal)]
+    found: dict[float, None] = {}
+    for value in (*scalars, *closed.consts):
+        if np.ndim(value) == 0 and not np.iscomplexobj(value):
+            number = _shortest(np.asarray(value))
+            if np.isfinite(number):
+                found.setdefault(number)
+    return list(found)
+
+
+def _shortest(value: np.ndarray[Any, Any]) -> float:
+    if value.dtype.kind in "iub":
+        return float(value)
+    return float(str(value.astype(np.float32)))
+
+
+def dot_flops(jaxpr: Any) -> float:
+    """Multiply-adds of matrix products and convolutions, times two. Elementwise work is left out: it does not run on
+    the MXU, whose peak is the roofline's."""
+    return sum(times * _flops(eqn) for eqn, times in equations(jaxpr))
+
+
+def _flops(eqn: Any) -> float:
+    if eqn.primitive.name == "dot_general":
+        (contract, _), _ = eqn.params["dimension_numbers"]
+        shape = eqn.invars[0].aval.shape
+        return float(2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(shape[d] for d in contract))
+    if eqn.primitive.name == "conv_general_dilated":
+        dims = eqn.params["dimension_numbers"].rhs_spec
+        kernel = eqn.invars[1].aval.shape
+        return float(2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(kernel[d] for d in dims[1:]))
+    return 0.0
+
+
+def nbytes(leaves: list[dict[str, Any]]) -> int:
+    """Bytes of the arrays of a signature (4-bit types count a whole byte: an upper bound)."""
+    import jax.numpy as jnp
+
+    return sum(math.prod(leaf["shape"]) * jnp.dtype(leaf["dtype"]).itemsize for leaf in leaves)

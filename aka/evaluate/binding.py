@@ -1,0 +1,189 @@
+"""Worker side: find which reference kernels compute a workload, and how its arguments and constants map to theirs.
+
+Names decide nothing: an assignment of arguments must unify with the kernel's declared signature, and the kernel's
+`reference` must agree numerically with the workload. (The judge verifies the resulting kernel once more.)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex
+
+from aka.evaluate import loading
+
+MAX_STATICS = 400
+MAX_ASSIGNMENTS = 24
+TOLERANCE = {2: 3e-2, 4: 1e-4, 8: 1e-6}
+"""Relative RMS difference that still counts as the same op, by bytes per element; wrong ones are off by far more."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    name: str
+    kind: str
+    dims: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A parsed kernel signature such as "x:f[*rows,d], scale:f[d] -> f[*rows,d]"."""
+
+    arguments: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+
+
+def parse(text: str) -> Pattern:
+    """Raises ValueError naming the part that is not understood."""
+    left, arrow, right = text.partition("->")
+    if not arrow:
+        raise ValueError(f"signature without '->': {text!r}")
+    return Pattern(tuple(_arguments(left, named=True)), tuple(_arguments(right, named=False)))
+
+
+def _arguments(text: str, *, named: bool) -> Iterator[Argument]:
+    pieces = re.findall(r"[^\[\],]+\[[^\]]*\]", text)
+    if "".join(pieces).replace(" ", "") != re.sub(r"[\s]", "", text).replace("],", "]"):
+        raise ValueError(f"signature not understood: {text.strip()!r}")
+    for piece in pieces:
+        found = re.fullmatch(r"\s*(?:(\w+)\s*:)?\s*(\w+)\[([^\]]*)\]\s*", piece)
+        if not found or (named and not found[1]):
+            raise ValueError(f"signature not understood at {piece.strip()!r}")
+        yield Argument(found[1] or "", found[2], tuple(d.strip() for d in found[3].split(",") if d.strip()))
+
+
+def _kind_fits(kind: str, dtype: Any) -> bool:
+    dtype = jnp.dtype(dtype)
+    if kind == "f":
+        return bool(jnp.issubdtype(dtype, jnp.floating))
+    if kind == "i":
+        return bool(jnp.issubdtype(dtype, jnp.integer))
+    return bool(dtype == jnp.bool_) if kind == "b" else str(dtype.name) == kind
+
+
+def unify(dims: Sequence[str], shape: Sequence[int], sizes: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`sizes` extended so that `dims` describe `shape`, or None. A starred dim takes any number of dimensions."""
+    made = dict(sizes)
+    star = next((i for i, d in enumerate(dims) if d.startswith("*")), None)
+    rest = len(dims) - (star is not None)
+    if (len(shape) < rest) if star is not None else (len(shape) != rest):
+        return None
+    head, tail = (star, rest - star) if star is not None else (rest, 0)
+    plain: list[tuple[str, Any]] = [*zip(dims[:head], shape[:head], strict=True)]
+    if star is not None:
+        plain += zip(dims[star + 1 :], shape[len(shape) - tail :], strict=True)
+        plain.append((dims[star], tuple(shape[head : len(shape) - tail])))
+    for name, size in plain:
+        if name.isdigit():
+            if int(name) != size:
+                return None
+        elif made.setdefault(name, size) != size:
+            return None
+    return made
+
+
+def assignments(pattern: Pattern, leaves: Sequence[Any], outputs: Sequence[Any]) -> Iterator[tuple[int, ...]]:
+    """Leaf indices in the kernel's argument order, for every way in which all leaves unify."""
+    if len(leaves) != len(pattern.arguments) or len(outputs) != len(pattern.outputs):
+        return
+    for order in itertools.permutations(range(len(leaves))):
+        sizes: dict[str, Any] | None = {}
+        pairs = [(a, leaves[i]) for a, i in zip(pattern.arguments, order, strict=True)]
+        for argument, leaf in [*pairs, *zip(pattern.outputs, outputs, strict=True)]:
+            fits = _kind_fits(argument.kind, leaf.dtype)
+            sizes = unify(argument.dims, leaf.shape, sizes) if fits and sizes is not None else None
+            if sizes is None:
+                break
+        if sizes is not None:
+            yield order
+
+
+def static_choices(
+    declared: Mapping[str, str], literals: Sequence[float], defaults: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Values to try for a kernel's static parameters: its default, then the workload's own constants (floats also
+    inverted, since x / 8 is x * 0.125), at most MAX_STATICS combinations."""
+    values: list[list[Any]] = []
+    for name, kind in declared.items():
+        tried: list[Any] = [defaults[name]] if name in defaults else []
+        if kind == "bool":
+            tried += [True, False]
+        elif kind == "int":
+            tried += [int(v) for v in literals if v == int(v)]
+        else:
+            tried += [*literals, 1.0, *(_inverse(v) for v in literals if v)]
+        values.append(list(dict.fromkeys(tried)))
+    combos = itertools.islice(itertools.product(*values), MAX_STATICS)
+    return [dict(zip(declared, combo, strict=True)) for combo in combos]
+
+
+def _inverse(value: float) -> float:
+    return float(str(np.float32(1.0 / value)))
+
+
+def bind_all(
+    closed: Any, arrays: Sequence[np.ndarray[Any, Any]], kernels: Sequence[Mapping[str, Any]], literals: Sequence[float],
+    production: Sequence[Any] | None = None, production_outputs: Sequence[Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """JSON: `bindings` [{id, arguments, statics, error}] and `refused` {id: reason}. `closed` is the workload at the
+    small shapes of `arrays`; signatures unify with the production shapes, where equal sizes are rarer accidents."""
+    want = [np.asarray(w) for w in jax.jit(jex.jaxpr_as_fun(closed))(*arrays)]
+    bindings: list[dict[str, Any]] = []
+    refused: dict[str, str] = {}
+    for kernel in kernels:
+        found = _bind(kernel, arrays, want, literals, production or arrays, production_outputs or want)
+        if isinstance(found, str):
+            refused[kernel["id"]] = found
+        else:
+            bindings.append(found)
+    return {"bindings": bindings, "refused": refused}
+
+
+def _bind(
+    kernel: Mapping[str, Any], arrays: Sequence[np.ndarray[Any, Any]], want: Sequence[np.ndarray[Any, Any]],
+    literals: Sequence[float], production: Sequence[Any], outputs: Sequence[Any],
+) -> dict[str, Any] | str:  # fmt: skip
+    module = loading.load(kernel["source"], kernel["id"])
+    reference = loading.function(module, "reference")
+    orders = list(itertools.islice(assignments(parse(kernel["signature"]), production, outputs), MAX_ASSIGNMENTS))
+    if not orders:
+        return f"signature {kernel['signature']} does not fit"
+    closest = math.inf
+    defaults = dict(getattr(reference, "__kwdefaults__", None) or {})
+    for order, statics in itertools.product(orders, static_choices(kernel["statics"], literals, defaults)):
+        error = _difference(reference, [arrays[i] for i in order], statics, want)
+        closest = min(closest, error)
+        if error <= TOLERANCE.get(min(w.dtype.itemsize for w in want), 1e-4):
+            return {"id": kernel["id"], "arguments": list(order), "statics": statics, "error": error}
+    return f"fits the signature, but computes something else (relative difference {closest:.2g} at best)"
+
+
+def _difference(reference: Any, arrays: Sequence[Any], statics: Mapping[str, Any], want: Sequence[Any]) -> float:
+    """Largest relative RMS difference over the outputs; infinite where shapes or dtypes differ or it raises."""
+    try:
+        made = reference(*(jnp.asarray(a) for a in arrays), **statics)
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        return math.inf
+    got = [np.asarray(g) for g in jax.tree.leaves(made)]
+    if [(g.shape, g.dtype) for g in got] != [(w.shape, w.dtype) for w in want]:
+        return math.inf
+    return max((_rms(g, w) for g, w in zip(got, want, strict=True)), default=math.inf)
+
+
+def _rms(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> float:
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(finite, np.isfinite(a)):
+        return math.inf
+    a, b = a[finite], b[finite]
+    scale = float(np.sqrt(np.mean(b * b))) if b.size else 0.0
+    off = float(np.sqrt(np.mean((a - b) ** 2))) if b.size else 0.0
+    return off / scale if scale else off

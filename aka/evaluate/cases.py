@@ -1,0 +1,77 @@
+"""Choose the shape at which a candidate's grid must be seen at work: 2 steps on every axis, 3 on a reduction axis.
+
+Small test shapes hide whole classes of faults: with blocks clamped to the array, a matmul that never accumulates across
+steps passes every one of them. So the sizes follow from the candidate's own blocks, read off its production artifact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from aka.evaluate.facts import KernelFacts
+
+STEPS = 2
+REDUCTION_STEPS = 3
+
+
+def wanted_steps(kernel: KernelFacts) -> tuple[int, ...]:
+    """Steps that a test must show on each grid axis of a production kernel."""
+    want = [REDUCTION_STEPS if a in kernel.reduction_axes else STEPS for a in range(len(kernel.grid))]
+    return tuple(min(n, w) for n, w in zip(kernel.grid, want, strict=True))
+
+
+def missing_steps(production: Sequence[KernelFacts], small: Sequence[KernelFacts]) -> list[str]:
+    """What the small artifact's grids fail to show, in words; empty when they show enough."""
+    if [len(k.grid) for k in production] != [len(k.grid) for k in small]:
+        return ["another set of kernels runs at the small shape"]
+    return [
+        f"{big.name}: {have} of {want} steps on grid axis {axis}"
+        for big, tiny in zip(production, small, strict=True)
+        for axis, (have, want) in enumerate(zip(tiny.grid, wanted_steps(big), strict=True))
+        if have < want
+    ]
+
+
+def multi_step_sizes(kernels: Sequence[KernelFacts], knobs: dict[str, int], start: dict[str, int]) -> dict[str, int]:
+    """Sizes, at least `start`, at which every grid axis should take its wanted steps. An axis that walks over an array
+    dimension of a knob's size sets that knob; a dimension that is a product of knobs (flattened rows) sets its largest
+    factor. Never above the production sizes `knobs`."""
+    made = dict(start)
+    for kernel in kernels:
+        for want, pairs in zip(wanted_steps(kernel), kernel.axis_blocks, strict=True):
+            for dimension, block in pairs:
+                _enlarge(made, knobs, dimension, want * block)
+    return {name: min(size, knobs[name]) for name, size in made.items()}
+
+
+def _enlarge(sizes: dict[str, int], knobs: dict[str, int], dimension: int, need: int) -> None:
+    same = [name for name, size in knobs.items() if size == dimension]
+    if same:
+        for name in same:
+            sizes[name] = max(sizes[name], need)
+        return
+    factors = _factors(knobs, dimension)
+    if factors:
+        rest = math.prod(sizes[n] for n in factors[1:])
+        sizes[factors[0]] = max(sizes[factors[0]], math.ceil(need / rest))
+
+
+def _factors(knobs: dict[str, int], dimension: int) -> list[str]:
+    """Two or three knobs whose product is the dimension, the largest first; empty if there are none."""
+    names = sorted(knobs, key=lambda n: -knobs[n])
+    for i, a in enumerate(names):
+        for j, b in enumerate(names[i + 1 :], i + 1):
+            if knobs[a] * knobs[b] == dimension:
+                return [a, b]
+            for c in names[j + 1 :]:
+                if knobs[a] * knobs[b] * knobs[c] == dimension:
+                    return [a, b, c]
+    return []
+
+
+def doubled(sizes: dict[str, int], knobs: dict[str, int]) -> dict[str, int] | None:
+    """Every size doubled up to its production value, or None when all are there: the way out when the arithmetic of
+    `multi_step_sizes` was not enough."""
+    made = {name: min(2 * size, knobs[name]) for name, size in sizes.items()}
+    return made if made != sizes else None

@@ -1,0 +1,130 @@
+"""The parent's side of the planner: questions about a workload, answered in the sandbox, checked on the way back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aka.errors import WorkerDied, WorkerTimeout, WorkloadError
+from aka.evaluate import wire
+from aka.evaluate.pool import Pool, WorkerError
+from aka.types import Binding, Bindings, ReferenceKernel, ShapeCase, Space, Workload, decode, encode
+from aka.workload.read import SourceFile
+
+DESCRIBE_S = 60.0
+"""Reading an op traces it a few times; more than this is a hang (imports that never end, an endless loop)."""
+
+
+class PlannerClient:
+    """One planner process per workload: op.py is the user's own code, but it stays in the sandbox all the same."""
+
+    def __init__(self, pool: Pool, chip: str) -> None:
+        self._pool, self._chip = pool, chip
+
+    def describe(self, source: SourceFile) -> Workload:
+        """The workload of a file. Raises WorkloadError in one line for anything that is wrong with it."""
+        result, _ = self._ask("describe", {"source": source.text, "filename": source.path.name}, path=source.path)
+        made = {**result, "name": result["name"] or source.path.stem, "path": str(source.path), "source": source.text}
+        workload = decode(Workload, made)
+        if not workload.test_shapes:
+            workload = dataclasses.replace(workload, test_shapes=self._derived(workload))
+        if not workload.test_shapes:
+            raise WorkloadError(
+                f"{source.path}: no small shapes found for the correctness gate; list some in TEST_SHAPES = [{{...}}]"
+            )
+        return workload
+
+    def _derived(self, workload: Workload) -> tuple[ShapeCase, ...]:
+        made = [self.case(workload, sizes) for sizes in small_sizes(workload.primary.knobs)]
+        return tuple(case for case in made if case is not None)
+
+    def case(self, workload: Workload, knobs: dict[str, int]) -> ShapeCase | None:
+        """The workload at other sizes, or None where it does not trace at them."""
+        args = {**_named(workload), "base": encode(workload.primary), "knobs": knobs}
+        try:
+            result, _ = self._ask("case", args, path=Path(workload.path))
+        except WorkloadError:
+            return None
+        return decode(ShapeCase, result)
+
+    def reference(self, workload: Workload, case: ShapeCase) -> tuple[bytes | None, bytes | None, bytes, str | None]:
+        """CPU artifacts of the op: exact (float64), with the MXU's rounding, native; and why the first two are None."""
+        result, blobs = self._ask("reference", {**_named(workload), "case": encode(case)}, path=Path(workload.path))
+        return blobs[0] or None, blobs[1] or None, blobs[2], result["why"]
+
+    def baseline(self, workload: Workload, case: ShapeCase) -> bytes:
+        """The workload as plain XLA for the chip: a TPU artifact."""
+        args = {**_named(workload), "case": encode(case), "chip": self._chip}
+        return self._ask("baseline", args, path=Path(workload.path))[1][0]
+
+    def sample(self, workload: Workload, case: ShapeCase, seed: int) -> list[np.ndarray[Any, Any]]:
+        """Real input values of a small case, from make_inputs or create_inputs."""
+        args = {**_named(workload), "case": encode(case), "seed": seed}
+        result, blobs = self._ask("sample", args, path=Path(workload.path))
+        return wire.unpack(result["arrays"], blobs)
+
+    def bind(self, workload: Workload, kernels: Sequence[ReferenceKernel]) -> Bindings:
+        case = workload.test_shapes[-1]
+        specs, blobs = wire.pack(self.sample(workload, case, 0))
+        asked = [{"id": k.id, "source": k.source, "signature": k.signature, "statics": k.statics} for k in kernels]
+        args = {
+            **_named(workload), "case": encode(case), "production": encode(workload.primary), "inputs": specs,
+            "literals": list(workload.literals), "kernels": asked,
+        }  # fmt: skip
+        result, _ = self._ask("bind", args, blobs, path=Path(workload.path))
+        found = tuple(Binding(b["id"], tuple(b["arguments"]), b["statics"]) for b in result["bindings"])
+        return Bindings(found, result["refused"])
+
+    def space(self, workload: Workload, kernel: ReferenceKernel, binding: Binding) -> Space:
+        leaves = [encode(workload.primary.inputs.leaves[i]) for i in binding.arguments]
+        args = {"kernel": kernel.source, "id": kernel.id, "arguments": leaves, "chip": self._chip}
+        result, _ = self._ask("space", args, path=Path(workload.path))
+        return decode(Space, result)
+
+    def _ask(
+        self, op: str, args: dict[str, Any], blobs: Sequence[bytes] = (), *, path: Path
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        try:
+            return self._pool.keep("planner").call(op, args, blobs, timeout_s=DESCRIBE_S)
+        except WorkerError as error:
+            raise WorkloadError(f"{path}: {_where(error, path.name)}{error.message}") from error
+        except WorkerTimeout:
+            raise WorkloadError(f"{path}: no answer within {DESCRIBE_S:.0f} s (an endless loop at import?)") from None
+        except WorkerDied as error:
+            raise WorkloadError(f"{path}: the process ended while it ran the file: {error}") from None
+
+
+def small_sizes(knobs: dict[str, int], count: int = 2) -> list[dict[str, int]]:
+    """`count` sets of small sizes for the correctness gate. Within a set, sizes differ from each other where they can
+    (a transposed or mixed-up dimension must show), and each set differs from the others. Multiples of 128 stay
+    multiples of 128; other sizes are halved as long as they stay whole; sizes up to 16 stay (head counts, groups)."""
+    return [
+        {n: _small(size, 1 + (i + shift) % 3) for i, (n, size) in enumerate(knobs.items())} for shift in range(count)
+    ]
+
+
+def _small(size: int, multiple: int) -> int:
+    if size <= 16:
+        return size
+    if size % 128 == 0:
+        return min(size, 128 * multiple)
+    while size % 2 == 0 and size > 128 * multiple:
+        size //= 2
+    return size
+
+
+def _named(workload: Workload) -> dict[str, str]:
+    return {"source": workload.source, "filename": Path(workload.path).name}
+
+
+def _where(error: WorkerError, filename: str) -> str:
+    """ "line N: " of the user's file, from the last frame of the trace that lies in it, and the exception's kind."""
+    marker = f'File "{filename}", line '
+    at = error.trace.rfind(marker)
+    line = error.trace[at + len(marker) :].split(",")[0].split("\n")[0] if at >= 0 else ""
+    kind = "" if error.kind == "Refused" else f"{error.kind}: "
+    return (f"line {line}: " if line.isdigit() else "") + kind

@@ -1,0 +1,96 @@
+"""Correctness gate: the artifact itself is run on inputs that only the judge holds, and every element is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aka.errors import WireError, WorkerDied, WorkerTimeout
+from aka.evaluate import numerics, wire
+from aka.evaluate.pool import Pool, WorkerError
+from aka.evaluate.references import Held, References
+from aka.types import ShapeCase, Workload
+
+EXECUTE_S = 120.0
+FEW = ("normal", "spikes", "tail")
+"""Families for the second shape and the many-step shape; the first small shape and the finalists see all of them."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a candidate is wrong: reason code, a sentence, and evidence for who writes the next one."""
+
+    code: str
+    message: str
+    evidence: str = ""
+
+
+@dataclass
+class Tally:
+    """What was compared: shapes x families, the worst margin (error over limit) and families that were skipped."""
+
+    compared: int = 0
+    margin: float = 0.0
+    skipped: list[str] | None = None
+    notes: set[str] | None = None
+
+    def summary(self) -> str:
+        text = f"{self.compared} comparisons, worst error {self.margin:.2g} of its limit"
+        if self.skipped:
+            text += f"; skipped where the reference itself errs: {', '.join(sorted(set(self.skipped)))}"
+        if self.notes:
+            text += "; " + "; ".join(sorted(self.notes))
+        return text
+
+
+class Checker:
+    """Runs artifacts and compares them with the references of one workload."""
+
+    def __init__(self, pool: Pool, references: References, workload: Workload) -> None:
+        self._pool, self._references, self._workload = pool, references, workload
+
+    def check(self, case: ShapeCase, artifact: bytes, families: Iterable[str], tally: Tally) -> Fault | None:
+        """The first family in which the artifact is wrong, or None. Raises SandboxError for the machinery's faults."""
+        for family in families:
+            held = self._references.get(case, family)
+            made = self._execute(artifact, held)
+            if isinstance(made, Fault):
+                return Fault(made.code, f"{made.message} (at {case.label}, family {family})", made.evidence)
+            fault = self._compare(case, family, held, made, tally)
+            if fault is not None:
+                return fault
+        return None
+
+    def _compare(self, case: ShapeCase, family: str, held: Held, made: list[Any], tally: Tally) -> Fault | None:
+        dtypes = [leaf.dtype for leaf in case.outputs.leaves]
+        found = numerics.compare(
+            made, held.exact, held.native, held.chip, dtypes, self._workload.rtol, self._workload.atol,
+            nudged=held.nudged,
+        )  # fmt: skip
+        if isinstance(found, numerics.Skip):
+            tally.skipped = [*(tally.skipped or []), family]
+            return None
+        tally.compared += 1
+        tally.margin = max(tally.margin, found.margin)
+        if found.ok:
+            return None
+        evidence = f"shape {case.label} ({case.inputs}), input family {family}: {found.reason}"
+        return Fault("incorrect", f"{found.reason} (at {case.label}, family {family})", evidence)
+
+    def _execute(self, artifact: bytes, held: Held) -> list[np.ndarray[Any, Any]] | Fault:
+        specs, blobs = wire.pack(held.arguments)
+        worker = self._pool.keep("runner")
+        try:
+            result, data = worker.call("execute", {"arrays": specs}, [artifact, *blobs], timeout_s=EXECUTE_S)
+        except WorkerTimeout:
+            return Fault("timeout", f"the kernel did not end within {EXECUTE_S:.0f} s on the CPU")
+        except WorkerError as error:
+            return Fault("unsupported_feature", f"the artifact could not be run here: {error}", error.trace)
+        except (WorkerDied, WireError) as error:
+            return Fault("unsupported_feature", f"running the artifact ended its process: {error}")
+        if result["fault"]:
+            return Fault(result["fault"]["code"], result["fault"]["message"])
+        return wire.unpack(result["arrays"], data)

@@ -1,0 +1,36 @@
+"""What the runner reports of an artifact, as values (its replies are checked against these forms)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """One kernel of an artifact. `axis_blocks[a]` are the (array dimension, block) pairs that grid axis a walks over;
+    no output block moves along the `reduction_axes`."""
+
+    name: str
+    grid: tuple[int, ...]
+    reduction_axes: tuple[int, ...]
+    axis_blocks: tuple[tuple[tuple[int, int], ...], ...]
+    vmem_bytes: int
+    vmem_limit_bytes: int | None
+    dynamic_loops: bool
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A StableHLO operation outside every kernel; `elements` of its largest operand or result."""
+
+    name: str
+    elements: int
+
+
+@dataclass(frozen=True)
+class ArtifactFacts:
+    kernels: tuple[KernelFacts, ...]
+    outside: tuple[Outside, ...]
+    targets: tuple[str, ...]
+    constants_bytes: int
+    feeds: tuple[bool, ...]

@@ -1,0 +1,62 @@
+"""The judge without a device: implements `aka.protocols.Evaluator` with the compiler, the NumPy machine and the meter."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from aka.evaluate import sandbox
+from aka.evaluate.client import PlannerClient
+from aka.evaluate.correctness import Checker
+from aka.evaluate.judgement import Judgement
+from aka.evaluate.performance import Meter
+from aka.evaluate.pool import Pool
+from aka.evaluate.references import References
+from aka.types import Candidate, Chip, Evaluation, GateResult, Timing, Workload
+
+
+class OfflineJudge:
+    """`static_gate=False` is for tests only: it shows that the other walls hold without the first one."""
+
+    def __init__(self, pool: Pool, client: PlannerClient, chip: Chip, *, static_gate: bool = True) -> None:
+        self._pool, self._client, self._chip = pool, client, chip
+        self._static_gate = static_gate
+        self._meter = Meter(pool, client, chip)
+        self._checkers: dict[tuple[str, bool], Checker] = {}
+        self.progress: Callable[[str], None] = lambda gate: None
+
+    def baseline(self, workload: Workload) -> Evaluation:
+        """The op's own times under XLA on the chip: a lower bound wherever the meter is unsure."""
+        profiles = tuple(self._meter.baseline(workload, case) for case in workload.shapes)
+        timings = tuple(
+            Timing(self._chip.name, case.label, p.estimated_us, p.source, p.confidence)
+            for case, p in zip(workload.shapes, profiles, strict=True)
+        )
+        gate = GateResult("baseline", True, 0.0)
+        return Evaluation("baseline", self._chip.name, (gate,), timings, profiles, sandbox.probe().name)
+
+    def evaluate(self, workload: Workload, candidate: Candidate, *, final: bool = False) -> Evaluation:
+        return self._judge(workload, candidate, final, frozenset())
+
+    def profile(self, workload: Workload, candidate: Candidate) -> Evaluation:
+        """Everything but the correctness gate: times and profiles of a kernel that somebody wants to look at."""
+        return self._judge(workload, candidate, False, frozenset({"correctness"}))
+
+    def _judge(self, workload: Workload, candidate: Candidate, final: bool, skipped: frozenset[str]) -> Evaluation:
+        judgement = Judgement(
+            pool=self._pool, client=self._client, checker=self._checker(workload, final), meter=self._meter,
+            workload=workload, chip=self._chip, candidate=candidate, final=final, static_gate=self._static_gate,
+            skipped=skipped, progress=self.progress,
+        )  # fmt: skip
+        return judgement.run(sandbox.probe().name)
+
+    def _checker(self, workload: Workload, final: bool) -> Checker:
+        """One set of secret inputs for a run's trials, and another for its finalists."""
+        key = (workload.source_hash, final)
+        if key not in self._checkers:
+            references = References(self._pool, self._client, workload, secrets.randbits(128))
+            self._checkers[key] = Checker(self._pool, references, workload)
+        return self._checkers[key]
+
+    def close(self) -> None:
+        self._pool.close()

@@ -1,0 +1,249 @@
+"""Is a kernel's output right? Every element against the float64 reference (parent side, NumPy only).
+
+Shape, dtype, NaN pattern and infinities must be equal, integers and booleans too; a float may be as far off as
+`aka.evaluate.limits` allows. Where the op itself fails (it overflows, or is NaN where the exact result isn't), a few
+elements are excused and counted; more than 1 % of them, or an op that errs as much as its result, and the argument
+list is skipped with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from aka.evaluate.limits import Array, Format, limits, number_format
+
+_SKIPPED_FRACTION = 0.01
+_NEAR = 0.8
+_TINY_OUTPUT = 1e-6
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One argument list's answer. `margin` is the worst error/limit (ok means at most 1); inf if the form is wrong.
+
+    `place` is (leaf, index) of the worst element, `limit` is its limit, `got` and `want` its values; `max_error` is
+    the largest absolute error anywhere in that leaf.
+    `excused` counts elements that weren't judged because the op itself overflows or hangs on a rounding there.
+    `flags` are remarks for the report: a tolerance set by the workload, a pass near the limit, excused elements.
+    """
+
+    ok: bool
+    max_error: float
+    limit: float
+    margin: float
+    place: tuple[int, tuple[int, ...]] | None
+    got: float | None
+    want: float | None
+    reason: str
+    excused: int = 0
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Skip:
+    """The reference itself errs so much on this argument list that nothing can be judged by it."""
+
+    reason: str
+    fraction: float
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """One output: the candidate's values, and every reference of it."""
+
+    index: int
+    got: Array
+    exact: Array
+    native: Array
+    chip: Array | None
+    nudged: tuple[Array, ...]
+    dtype: str
+
+    @property
+    def others(self) -> list[Array]:
+        return [self.native, *([] if self.chip is None else [self.chip]), *self.nudged]
+
+
+def compare(
+    got: Sequence[Array],
+    exact: Sequence[Array],
+    native: Sequence[Array],
+    chip: Sequence[Array] | None,
+    dtypes: Sequence[str],
+    rtol: float | None = None,
+    atol: float | None = None,
+    *,
+    nudged: Sequence[Sequence[Array]] = (),
+) -> Comparison | Skip:
+    """Judge the flat outputs `got` of a candidate on one argument list.
+
+    `exact` and `chip` are the float64 references (see `aka.evaluate.float64`), `native` the op's own run on the CPU,
+    `dtypes` the op's output dtypes; `chip` is None for an op without dots. `nudged` holds the outputs of `exact` on
+    inputs moved by a rounding (`aka.evaluate.inputs.nudge`): four of them make constant rows, row sums near zero and
+    integers that hang on a rounding safe to judge. `rtol` takes the place of the dtype's relative term, `atol` that
+    of the rounding term, times the row's scale where that is below 1; both are named in `flags`.
+    """
+    wrong = _form(got, exact, dtypes)
+    if wrong is not None:
+        return Comparison(False, float("inf"), 0.0, float("inf"), None, None, None, wrong)
+    results = []
+    for i, name in enumerate(dtypes):
+        moved = tuple(n[i] for n in nudged)
+        leaf = _Leaf(i, got[i], exact[i], native[i], None if chip is None else chip[i], moved, name)
+        form = number_format(name)
+        results.append(_integer(leaf) if form is None else _float(leaf, form, rtol, atol))
+    return _together(results, rtol, atol)
+
+
+def weakness(
+    outputs: Mapping[str, Sequence[Array]], changed: Mapping[str, Sequence[Array]] | None = None
+) -> tuple[str, ...]:
+    """Reasons why the op judges kernels badly; empty if there are none.
+
+    `outputs` maps each family to the exact outputs on it; `changed` maps an argument's name to the exact outputs on
+    the "normal" family with that argument alone drawn afresh.
+    """
+    found: list[str] = []
+    for i in range(len(next(iter(outputs.values()), ()))):
+        found += _weak_leaf(i, [np.asarray(leaves[i]) for leaves in outputs.values()])
+    for name, leaves in (changed or {}).items():
+        if all(np.array_equal(a, b, equal_nan=True) for a, b in zip(leaves, outputs["normal"], strict=True)):
+            found.append(f"no output depends on input {name}")
+    return tuple(found)
+
+
+def _weak_leaf(index: int, values: list[Array]) -> list[str]:
+    if all(v.size == 0 for v in values):
+        return [f"output {index} is empty"]
+    if len(values) > 1 and all(np.array_equal(v, values[0], equal_nan=True) for v in values):
+        return [f"output {index} is the same for every input"]
+    if values[0].size > 1 and all(bool(np.all(_same(v, v.flat[0]))) for v in values):
+        return [f"output {index} is constant: all of its elements are equal"]
+    if not any(np.isfinite(v).any() for v in values):
+        return [f"output {index} is never finite"]
+    peak = max(float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in values)
+    return [f"output {index} is tiny: no element above {peak:.1e}"] if peak < _TINY_OUTPUT else []
+
+
+def _same(a: Array, b: Any) -> Array:
+    same: Array = (a == b) | ((a != a) & (b != b))
+    return same
+
+
+def _form(got: Sequence[Array], exact: Sequence[Array], dtypes: Sequence[str]) -> str | None:
+    if len(got) != len(dtypes):
+        return f"{len(got)} outputs, the op has {len(dtypes)}"
+    for i, (value, want, name) in enumerate(zip(got, exact, dtypes, strict=True)):
+        if value.shape != want.shape:
+            return f"output {i} has shape {list(value.shape)}, the op's is {list(want.shape)}"
+        if value.dtype.name != name:
+            return f"output {i} has dtype {value.dtype.name}, the op's is {name}"
+    return None
+
+
+def _together(results: Sequence[Comparison | Skip], rtol: float | None, atol: float | None) -> Comparison | Skip:
+    """The worst output's answer; Skip only if no output could be judged."""
+    judged = [r for r in results if isinstance(r, Comparison)]
+    skipped = [(i, r) for i, r in enumerate(results) if isinstance(r, Skip)]
+    if skipped and not judged:
+        return skipped[0][1]
+    worst = max(judged, key=lambda r: (not r.ok, r.margin), default=_passed(0))
+    excused = sum(r.excused for r in judged)
+    flags = [f"{name} {v:g} is the workload's own" for name, v in (("rtol", rtol), ("atol", atol)) if v is not None]
+    flags += [f"near the limit: {worst.margin:.0%} of it"] if _NEAR < worst.margin <= 1 else []
+    flags += [f"{excused} elements excused"] if excused else []
+    flags += [f"output {i} not judged: {r.reason}" for i, r in skipped]
+    return replace(worst, excused=excused, flags=tuple(flags))
+
+
+def _passed(excused: int) -> Comparison:
+    return Comparison(True, 0.0, 0.0, 0.0, None, None, None, "equal", excused)
+
+
+def _integer(leaf: _Leaf) -> Comparison:
+    """Exact, but for the few elements that a reference shows to hang on a rounding (a quantized tie, two equal maxima).
+
+    There the candidate may give any value between those of the references.
+    """
+    stack = np.stack([leaf.exact, *leaf.others]).astype(np.int64 if leaf.got.dtype != np.uint64 else np.uint64)
+    value, want = leaf.got.astype(stack.dtype), stack[0]
+    unsure = (stack != want).any(0)
+    differs = value != want
+    hang = differs & unsure & (value >= stack.min(0)) & (value <= stack.max(0))
+    references = stack[1 : 2 + (leaf.chip is not None)]
+    allowed = max(1, value.size // 1000, 2 * int((references != want).any(0).sum()))
+    excused = int(hang.sum())
+    if excused <= allowed:
+        differs &= ~hang
+    if not differs.any():
+        return _passed(excused)
+    error = np.where(differs, np.abs(value.astype(np.float64) - want.astype(np.float64)), 0.0)
+    at = np.unravel_index(int(error.argmax()), error.shape)
+    reason = f"{int(differs.sum())} of {differs.size} {leaf.dtype} elements differ; such outputs are compared exactly"
+    return _at(leaf, at, value, want, np.zeros(error.shape), float(error[at]), float("inf"), reason)
+
+
+def _at(
+    leaf: _Leaf, at: Any, got: Array, want: Array, limits: Array, max_error: float, margin: float, reason: str
+) -> Comparison:
+    """The comparison whose worst element is `at`; it fails if the margin is above 1."""
+    index = tuple(int(i) for i in at)
+    value, wanted = float(got[at]), float(want[at])
+    if margin > 1:
+        reason = f"output {leaf.index} at {list(index)}: got {value:.9g}, want {wanted:.9g}; {reason}"
+    return Comparison(margin <= 1, max_error, float(limits[at]), margin, (leaf.index, index), value, wanted, reason)
+
+
+def _float(leaf: _Leaf, form: Format, rtol: float | None, atol: float | None) -> Comparison | Skip:
+    got, exact, *others = (_wide(a) for a in (leaf.got, leaf.exact, *leaf.others))
+    native, chip = others[0], others[1] if leaf.chip is not None else None
+    nudged = others[1 + (chip is not None) :]
+    if not got.size:
+        return _passed(0)
+    judged = _judged(exact, native, form)
+    excused = int((~judged).sum())
+    if excused > _SKIPPED_FRACTION * judged.size:
+        why = f"the op itself overflows, or is NaN otherwise than exactly, on {excused} of {judged.size} elements"
+        return Skip(why, excused / judged.size)
+    with np.errstate(invalid="ignore", over="ignore"):
+        limit, scale = limits(exact, native, chip, nudged, judged, form, rtol, atol)
+        loose = judged & np.isfinite(exact) & (limit - form.tiny > 0.5 * np.maximum(np.abs(exact), scale))
+        if loose.mean() > 0.5:
+            return Skip("the op's own rounding is as large as its result", float(loose.mean()))
+        return _elements(leaf, got, exact, limit, judged, excused)
+
+
+def _wide(array: Array) -> Array:
+    """float64; a complex array gets a last axis of its two parts."""
+    if array.dtype.kind == "c":
+        return np.stack([array.real, array.imag], -2).astype(np.float64)
+    return array.astype(np.float64)
+
+
+def _judged(exact: Array, native: Array, form: Format) -> Array:
+    """Where the op itself has the exact result's kind: the same NaN, the same infinity, or both finite."""
+    fits = np.isfinite(native) & (np.abs(exact) <= form.largest)
+    judged: Array = np.where(np.isfinite(exact), fits, _same(exact, native))
+    return judged
+
+
+def _elements(leaf: _Leaf, got: Array, exact: Array, limit: Array, judged: Array, excused: int) -> Comparison:
+    finite = np.isfinite(exact)
+    same_kind = np.where(finite, np.isfinite(got), _same(exact, got)) | ~judged
+    if not same_kind.all():
+        at = np.unravel_index(int((~same_kind).argmax()), got.shape)
+        reason = f"{int((~same_kind).sum())} of {got.size} elements differ in being finite, NaN or infinite"
+        return _at(leaf, at, got, exact, limit, float("inf"), float("inf"), reason)
+    error = np.where(judged & finite, np.abs(got - exact), 0.0)
+    ratio = np.where(error > 0, error / limit, 0.0)
+    at = np.unravel_index(int(ratio.argmax()), ratio.shape)
+    over = int((ratio > 1).sum())
+    reason = (
+        f"{over} of {got.size} elements are further off than the op's precision allows" if over else "within limits"
+    )
+    made = _at(leaf, at, got, exact, limit, float(error.max()), float(ratio[at]), reason)
+    return replace(made, excused=excused)

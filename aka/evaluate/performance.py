@@ -1,0 +1,148 @@
+"""Performance gate: the meter's process asked for a candidate's profile, and for the baseline under a cap.
+
+The baseline is always a lower bound of XLA's time: where the compiler cannot simulate the whole op, its fraction of the
+roofline at reduced sizes is carried over, and where that fails too the roofline itself stands. A speedup may be
+understated, never inflated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from aka.errors import UsageError, WireError, WorkerDied, WorkerTimeout
+from aka.evaluate.client import PlannerClient
+from aka.evaluate.correctness import Fault
+from aka.evaluate.pool import Pool, WorkerError
+from aka.types import Chip, Profile, ShapeCase, Workload, decode, encode
+
+PROFILE_S = 120.0
+BASELINE_S = 60.0
+MAX_SIMULATED_BYTES = 256 << 20
+"""Ops that move more than this are profiled at reduced sizes: the compiler simulates about 150 thousand cycles a
+second (tpu-offline measurements, 2 cores), so a 1 GB op would take the whole cap."""
+CACHE_VERSION = 1
+
+
+class Meter:
+    """Profiles on one chip. Baselines are cached on disk by the program, the chip and the compiler's version."""
+
+    def __init__(self, pool: Pool, client: PlannerClient, chip: Chip, cache: Path | None = None) -> None:
+        self._pool, self._client, self._chip = pool, client, chip
+        self._cache = cache or _cache_folder()
+
+    def profile(self, artifact: bytes, case: ShapeCase) -> Profile | Fault:
+        """A candidate's profile at a case, or the fault that kept it from having one."""
+        args = {**self._args(case), "bundles": True}
+        try:
+            result, _ = self._pool.keep("meter").call("profile", args, [artifact], timeout_s=PROFILE_S)
+        except (WorkerTimeout, WorkerDied, WireError):
+            return self._bundleless(artifact, args)
+        except WorkerError as error:
+            return Fault("compile_error", f"the compiler refused the kernel under the meter: {error}", error.trace)
+        return self._decoded(result)
+
+    def _bundleless(self, artifact: bytes, args: dict[str, Any]) -> Profile | Fault:
+        """The simulation took the process along: what is left is the roofline of the kernel's own traffic."""
+        try:
+            result, _ = self._pool.keep("floor").call("floor", args, [artifact], timeout_s=PROFILE_S)
+        except (WorkerTimeout, WorkerDied, WireError, WorkerError) as error:
+            return Fault("timeout", f"no profile within {PROFILE_S:.0f} s: {error}")
+        return self._decoded(result)
+
+    def _decoded(self, result: dict[str, Any]) -> Profile | Fault:
+        if "failure" in result:
+            return Fault(result["failure"]["code"], result["failure"]["message"], result["failure"]["evidence"])
+        return decode(Profile, result)
+
+    def baseline(self, workload: Workload, case: ShapeCase) -> Profile:
+        """XLA's own version of the op at a case. Raises UsageError if not even its floor can be had."""
+        artifact = self._client.baseline(workload, case)
+        path = self._cache / f"{self._key(artifact)}.json"
+        if (kept := _read(path)) is not None:
+            return kept
+        made = self._whole(artifact, case) or self._reduced(workload, case) or self._floor(artifact, case)
+        _write(path, made)
+        return made
+
+    def _whole(self, artifact: bytes, case: ShapeCase) -> Profile | None:
+        if case.min_bytes > MAX_SIMULATED_BYTES:
+            return None
+        return self._capped(self._args(case), artifact)
+
+    def _reduced(self, workload: Workload, case: ShapeCase) -> Profile | None:
+        """The op at sizes that simulate within the cap, its fraction of the roofline carried over."""
+        small = self._smaller(workload, case)
+        if small is None:
+            return None
+        args = {**self._args(small), "shape": case.label, "scale_bytes": case.min_bytes, "scale_flops": case.flops}
+        return self._capped(args, self._client.baseline(workload, small))
+
+    def _smaller(self, workload: Workload, case: ShapeCase) -> ShapeCase | None:
+        """The largest size halved, and again, until the op moves little enough; only rows shrink as long as they can,
+        since the last dimension shapes XLA's fusions most."""
+        sizes = dict(workload.primary.knobs)
+        if case.label != workload.primary.label or not sizes:
+            return None
+        for _ in range(24):
+            name = max(sizes, key=lambda n: sizes[n])
+            if sizes[name] % 2 or sizes[name] <= 256:
+                return None
+            sizes[name] //= 2
+            made = self._client.case(workload, sizes)
+            if made is not None and made.min_bytes <= MAX_SIMULATED_BYTES:
+                return made
+        return None
+
+    def _floor(self, artifact: bytes, case: ShapeCase) -> Profile:
+        try:
+            result, _ = self._pool.keep("floor").call("floor", self._args(case), [artifact], timeout_s=BASELINE_S)
+        except (WorkerTimeout, WorkerDied, WireError, WorkerError) as error:
+            raise UsageError(f"XLA itself does not compile the op for {self._chip.name}: {error}") from error
+        made = self._decoded(result)
+        if isinstance(made, Fault):
+            raise UsageError(f"XLA itself does not compile the op for {self._chip.name}: {made.message}")
+        return made
+
+    def _capped(self, args: dict[str, Any], artifact: bytes) -> Profile | None:
+        """None when the simulation outlasts the cap or takes its process along; both happen to good ops."""
+        with self._pool.borrow("meter") as worker:
+            try:
+                result, _ = worker.call("baseline", args, [artifact], timeout_s=BASELINE_S)
+            except (WorkerTimeout, WorkerDied, WireError):
+                return None
+        made = self._decoded(result)
+        return made if isinstance(made, Profile) else None
+
+    def _args(self, case: ShapeCase) -> dict[str, Any]:
+        return {"chip": self._chip.name, "shape": case.label, "min_bytes": case.min_bytes, "flops": case.flops}
+
+    def _key(self, artifact: bytes) -> str:
+        from importlib import metadata
+
+        versions = [metadata.version("jax"), metadata.version("libtpu")]
+        text = json.dumps([CACHE_VERSION, self._chip.name, versions, hashlib.sha256(artifact).hexdigest()])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "aka" / "baselines"
+
+
+def _read(path: Path) -> Profile | None:
+    """A cached profile; one that cannot be read counts as absent."""
+    try:
+        return decode(Profile, json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, made: Profile) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(f".{os.getpid()}")
+    aside.write_text(json.dumps(encode(made)))
+    aside.replace(path)

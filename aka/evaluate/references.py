@@ -1,0 +1,91 @@
+"""What only the judge holds: inputs of each family, and the reference's results on them.
+
+Both are made from a secret seed when they are first needed and kept for the run: every candidate faces the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aka.evaluate import inputs, wire
+from aka.evaluate.client import PlannerClient
+from aka.evaluate.pool import Pool
+from aka.types import ShapeCase, Workload
+
+Array = np.ndarray[Any, Any]
+CALL_S = 120.0
+NUDGES = 4
+
+
+@dataclass(frozen=True)
+class Held:
+    """One argument list and the reference's outputs on it: `exact` in float64, `chip` with the MXU's rounding of
+    float32 operands (None: the same as exact), `native` as the op runs on a CPU, `nudged` as exact on inputs moved by
+    a rounding."""
+
+    arguments: list[Array]
+    exact: list[Array]
+    chip: list[Array] | None
+    native: list[Array]
+    nudged: list[list[Array]]
+
+
+@dataclass(frozen=True)
+class _Artifacts:
+    exact: bytes | None
+    chip: bytes | None
+    native: bytes
+    why: str | None
+    sample: list[Array]
+
+
+class References:
+    """`seed` has 128 bits and never reaches a proposer. `notes` names shapes whose op has no float64 twin."""
+
+    def __init__(self, pool: Pool, client: PlannerClient, workload: Workload, seed: int) -> None:
+        self._pool, self._client, self._workload, self._seed = pool, client, workload, seed
+        self._artifacts: dict[str, _Artifacts] = {}
+        self._held: dict[tuple[str, str], Held] = {}
+        self.notes: dict[str, str] = {}
+
+    def get(self, case: ShapeCase, family: str) -> Held:
+        """The family's arguments at a case and the reference's results. Raises WorkloadError or WorkerError if the
+        op itself cannot be run."""
+        key = (case.label, family)
+        if key not in self._held:
+            self._held[key] = self._make(case, family)
+        return self._held[key]
+
+    def _make(self, case: ShapeCase, family: str) -> Held:
+        made = self._of(case)
+        verbatim = self._workload.has_make_inputs
+        arguments = inputs.make(family, case.inputs.leaves, self._seed, made.sample, verbatim=verbatim)
+        native = self._call(made.native, arguments)
+        if made.exact is None:
+            return Held(arguments, [_wide(n) for n in native], None, native, [])
+        exact = self._call(made.exact, arguments)
+        chip = self._call(made.chip, arguments) if made.chip is not None else None
+        nudged = [self._call(made.exact, inputs.nudge(arguments, self._seed + i)) for i in range(NUDGES)]
+        return Held(arguments, exact, chip, native, nudged)
+
+    def _of(self, case: ShapeCase) -> _Artifacts:
+        if case.label not in self._artifacts:
+            exact, chip, native, why = self._client.reference(self._workload, case)
+            sample = self._client.sample(self._workload, case, self._seed % 2**31)
+            self._artifacts[case.label] = _Artifacts(exact, chip if chip != exact else None, native, why, sample)
+            if why:
+                self.notes[case.label] = why
+        return self._artifacts[case.label]
+
+    def _call(self, artifact: bytes, arguments: Sequence[Array]) -> list[Array]:
+        specs, blobs = wire.pack(arguments)
+        result, data = self._pool.keep("runner").call("call", {"arrays": specs}, [artifact, *blobs], timeout_s=CALL_S)
+        return wire.unpack(result["arrays"], data)
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float64) if array.dtype.kind not in "iub" else array

@@ -1,0 +1,38 @@
+"""Structure gate: the work must happen inside kernels. Decided from facts that the runner reads off the artifact."""
+
+from __future__ import annotations
+
+from aka.evaluate.facts import ArtifactFacts
+
+HEAVY = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "convolution", "dot", "dot_general", "exponential", "exponential_minus_one", "fft", "gather", "log",
+        "log_plus_one", "logistic", "power", "reduce", "reduce_window", "rng", "rng_bit_generator", "rsqrt", "scatter",
+        "select_and_scatter", "sine", "cosine", "sort", "sqrt", "cbrt", "tan", "tanh", "triangular_solve", "cholesky",
+        "dynamic_gather",
+    )
+) | {"chlo.erf", "chlo.top_k", "chlo.erf_inv", "chlo.erfc"}  # fmt: skip
+MIN_ELEMENTS = 1024
+"""Below this, work around a kernel is housekeeping (a scale vector, a table of offsets)."""
+MAX_CONSTANT_BYTES = 1 << 20
+"""Larger constants could be baked answers."""
+
+
+def fault(facts: ArtifactFacts) -> tuple[str, str] | None:
+    """(reason code, sentence) if the artifact breaks a rule, else None."""
+    foreign = sorted({t for t in facts.targets if t != "tpu_custom_call"})
+    if foreign:
+        return "forbidden_primitive", f"custom call {', '.join(foreign)}: only Pallas TPU kernels are allowed"
+    if not facts.kernels:
+        return "not_a_kernel", "the TPU artifact holds no Pallas kernel: what runs would be plain XLA"
+    if not any(facts.feeds):
+        return "work_outside_kernel", "no kernel's result reaches the output"
+    if facts.constants_bytes > MAX_CONSTANT_BYTES:
+        size = facts.constants_bytes
+        return "work_outside_kernel", f"constants of {size} bytes around the kernel; at most {MAX_CONSTANT_BYTES}"
+    heavy = [o for o in facts.outside if o.name in HEAVY and o.elements >= MIN_ELEMENTS]
+    if heavy:
+        worst = max(heavy, key=lambda o: o.elements)
+        return "work_outside_kernel", f"{worst.name} on {worst.elements} elements runs outside the kernel, as plain XLA"
+    return None

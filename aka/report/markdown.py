@@ -1,0 +1,103 @@
+"""The report of a run as one Markdown page, verdict first."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from aka.report import words
+from aka.report.facts import Facts, gather
+from aka.types import Evaluation, Event
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_FLAGS = ("proposer", "max_trials", "max_minutes", "dropout")
+_CONFIDENCE = {
+    "exact loop": "the compiler's own cycle count of the whole kernel",
+    "extrapolated": "cycles of a few grid steps, carried on to the full grid",
+    "bundle count": "counted from the instruction bundles, without the compiler's cycle simulation",
+    "floor": "no cycles known: the time that HBM traffic and arithmetic need at the very least",
+    "data-dependent control flow": "the trip counts depend on the data, so the cycles are a guess",
+}
+
+
+class Blobs(Protocol):
+    """Where the source of the best kernel is looked up by its sha256."""
+
+    def get(self, sha: str) -> bytes: ...
+
+
+def markdown(events: Sequence[Event], blobs: Blobs) -> str:
+    """The page. Works for a run that is not finished too, and says so.
+
+    Raises UsageError for a run that never began, JournalCorrupt for events or blobs that are damaged.
+    """
+    facts = gather(events)
+    source = blobs.get(facts.best_code).decode() if facts.best_code else None
+    return _template().render(
+        facts=facts,
+        headline=_headline(facts),
+        label=_label(facts),
+        command=reproduce(facts),
+        best_source=source,
+        confidence=[(name, _CONFIDENCE[name]) for name in _confidences(facts)],
+        profiles=_in_words(facts, facts.best.evaluation if facts.best else None),
+        baseline_profiles=_in_words(facts, facts.baseline),
+    )
+
+
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("aka.report", "templates")
+    pages = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    filters = (words.us, words.times, words.params, words.inline, words.code, words.block)
+    pages.filters |= {function.__name__: function for function in filters}
+    return pages.get_template("run.md.j2")
+
+
+def _headline(facts: Facts) -> str:
+    """The verdict in one sentence, without its label."""
+    result = facts.result
+    if result is not None and result.status == "no_improvement":
+        return "no kernel was found that beats XLA"
+    if result is not None:
+        return f"{words.times(result.speedup)} over XLA"
+    gain = facts.best_speedup
+    return (
+        f"not finished; the best so far is {words.times(gain)} over XLA" if gain else "not finished, no improvement yet"
+    )
+
+
+def _label(facts: Facts) -> str:
+    if facts.result is not None:
+        return words.label(facts.result.source, facts.chip, facts.result.hardware)
+    timings = facts.baseline.timings if facts.baseline else ()
+    measured = bool(timings) and timings[0].source == "measured"
+    return (
+        words.label("measured", facts.chip, facts.chip)
+        if measured
+        else words.label("estimated", facts.chip, "unverified")
+    )
+
+
+def _in_words(facts: Facts, evaluation: Evaluation | None) -> list[tuple[str, str]]:
+    profiles = evaluation.profiles if evaluation else ()
+    return [(profile.shape, words.profile_words(profile, facts.workload)) for profile in profiles]
+
+
+def _confidences(facts: Facts) -> list[str]:
+    """The confidence words that the table of shapes uses, in the order of trust."""
+    used = {word for shape in facts.shapes for word in (shape.confidence, shape.baseline_confidence)}
+    return [word for word in _CONFIDENCE if word in used]
+
+
+def reproduce(facts: Facts) -> str:
+    """The command that repeats the run."""
+    parts = ["aka", "optimize", facts.op_path, "--chip", facts.chip, "--seed", str(facts.seed)]
+    for name in _FLAGS:
+        if name in facts.settings:
+            parts += [f"--{name.replace('_', '-')}", str(facts.settings[name])]
+    return shlex.join(parts)

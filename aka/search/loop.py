@@ -1,0 +1,282 @@
+"""The measure-revise loop: retrieve, propose, judge, remember; on a stall, dropout; at the end, verify the best again.
+
+Everything that decides is passed in, everything that happens is journaled, and a resume replays the journal: what is
+not in it did not happen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from aka.protocols import Evaluator, Journal, Proposer, Retriever
+from aka.search import memory
+from aka.search.budget import Budget
+from aka.search.dropout import Dropout, Reset
+from aka.search.outcome import faster, regressions, speedup
+from aka.types import (
+    Brief,
+    Candidate,
+    Chip,
+    Evaluation,
+    Event,
+    GateResult,
+    MemoryRecord,
+    Passage,
+    Trial,
+    Workload,
+    decode,
+    encode,
+)
+
+MAX_IDLE_RESETS = 2
+"""Resets in a row that yield no candidate before the search ends: there is nothing left to try."""
+PASSAGES = 6
+MAX_STARTS = 2
+"""A trial that was started this often without an end brings the machinery down: it is recorded, not tried again."""
+
+
+class Store(Protocol):
+    """Keeps texts by content hash (the journal's blobs)."""
+
+    def put(self, data: bytes) -> str: ...
+    def get(self, digest: str) -> bytes: ...
+
+
+@dataclass
+class Search:
+    """One run. `publish` writes best.py for a trial and returns the hash of the file; `early_stop` is the fraction of
+    the roofline at which nothing worth having is left."""
+
+    workload: Workload
+    chip: Chip
+    proposer: Proposer
+    evaluator: Evaluator
+    retriever: Retriever
+    journal: Journal
+    store: Store
+    budget: Budget
+    dropout: Dropout
+    publish: Callable[[Trial, Evaluation], str]
+    min_gain: float = 0.03
+    early_stop: float = 0.95
+    seed: int = 0
+    trials: list[Trial] = field(default_factory=list)
+    records: list[MemoryRecord] = field(default_factory=list)
+    best: Trial | None = None
+    rejected_finals: set[str] = field(default_factory=set)
+    baseline: Evaluation | None = None
+    generation: int = 0
+    _since: int = 0
+    _idle_resets: int = 0
+    _passages: tuple[Passage, ...] = ()
+    _shown: set[str] = field(default_factory=set)
+    _starts: dict[int, int] = field(default_factory=dict)
+
+    def run(self) -> str:
+        """Search until the budget ends, the roofline is near, or nothing is left to try; returns why it stopped."""
+        if self.baseline is None:
+            self.baseline = self.evaluator.baseline(self.workload)
+            self.journal.append("baseline", {"evaluation": encode(self.baseline)})
+        while True:
+            stop = self._search()
+            if self.best is None or self._verified(self.best):
+                return stop
+
+    def _search(self) -> str:
+        while True:
+            reason = self.budget.exhausted(len(self.trials)) or self._near_roofline()
+            if reason:
+                return reason
+            if trigger := self.dropout.stall(self.trials, self._since):
+                self._reset(trigger)
+            candidate = self.proposer.propose(self._brief())
+            if candidate is None:
+                if self.dropout.mode == "off" or self._idle_resets >= MAX_IDLE_RESETS or not self.trials:
+                    return "nothing left to try"
+                self._idle_resets += 1
+                self._reset("the proposer has nothing left in this context")
+                continue
+            self._idle_resets = 0
+            self._try(candidate)
+
+    def _near_roofline(self) -> str | None:
+        if self.best is None or not self.best.evaluation.profiles:
+            return None
+        fraction = min(p.roofline_fraction for p in self.best.evaluation.profiles)
+        return f"best kernel at {fraction:.0%} of the roofline" if fraction >= self.early_stop else None
+
+    def _brief(self) -> Brief:
+        if not self._passages:
+            self._retrieve()
+        assert self.baseline is not None and self.baseline.us is not None
+        return Brief(
+            workload=self.workload,
+            chip=self.chip,
+            baseline_us=self.baseline.us,
+            best=self.best,
+            memory=memory.unmasked(self.records),
+            passages=self._passages,
+            generation=self.generation,
+            seed=self.seed,
+            trial=len(self.trials),
+        )
+
+    def _retrieve(self) -> None:
+        """Kernels by what the op is, notes by what the last profile or failure says; what earlier contexts saw is left
+        out unless nothing else is there."""
+        kernels = self._search_library(describe(self.workload), "kernel")
+        notes = self._search_library(symptoms(self.trials, self.workload), "note")
+        self._passages = (*kernels, *notes)
+        self._shown |= {p.doc_id for p in self._passages}
+        shown = [{"doc_id": p.doc_id, "title": p.title, "score": round(p.score, 4)} for p in self._passages]
+        data = {"generation": self.generation, "query": describe(self.workload), "passages": shown}
+        self.journal.append("retrieved", data)
+
+    def _search_library(self, query: str, kind: str) -> list[Passage]:
+        found = self.retriever.search(query, k=PASSAGES, kind=kind, chip=self.chip.name, exclude=self._shown)
+        return found or self.retriever.search(query, k=PASSAGES, kind=kind, chip=self.chip.name)
+
+    def _try(self, candidate: Candidate) -> None:
+        index = len(self.trials)
+        self._starts[index] = self._starts.get(index, 0) + 1
+        started = {
+            "index": index, "candidate_id": candidate.id, "origin": candidate.origin, "family": candidate.family,
+            "params": candidate.params, "plan": candidate.plan, "code": self.store.put(candidate.code.encode()),
+        }  # fmt: skip
+        self.journal.append("trial_started", started)
+        begun = time.monotonic()
+        crashed = self._starts[index] > MAX_STARTS
+        evaluation = _crashed(candidate, self.chip) if crashed else self.evaluator.evaluate(self.workload, candidate)
+        trial = Trial(index, candidate, evaluation, round(time.monotonic() - begun, 3))
+        self.journal.append("trial", self._trial_data(trial))
+        self._remember(trial)
+
+    def _trial_data(self, trial: Trial) -> dict[str, Any]:
+        return {
+            "index": trial.index,
+            "candidate": encode(replace(trial.candidate, code="")),
+            "code": self.store.put(trial.candidate.code.encode()),
+            "evaluation": encode(trial.evaluation),
+            "seconds": trial.seconds,
+            "speedup": speedup(self.baseline, trial.evaluation),
+        }
+
+    def _remember(self, trial: Trial) -> None:
+        self.trials.append(trial)
+        self.proposer.observe(trial)
+        self.records.append(memory.record(trial))
+        if self._improves(trial):
+            self.best = trial
+            self._publish(trial)
+        self.records = memory.protect(self.records, self.best.index if self.best else None)
+
+    def _publish(self, trial: Trial) -> None:
+        assert self.baseline is not None
+        file = self.publish(trial, self.baseline)
+        data = {
+            "trial": trial.index, "candidate_id": trial.candidate.id, "us": trial.evaluation.us,
+            "speedup": speedup(self.baseline, trial.evaluation),
+            "code": self.store.put(trial.candidate.code.encode()), "file": file,
+        }  # fmt: skip
+        self.journal.append("best", data)
+
+    def _improves(self, trial: Trial) -> bool:
+        """Accepted, faster than the baseline by min_gain, on no shape slower by over 2%, and faster than the best."""
+        evaluation = trial.evaluation
+        gain = speedup(self.baseline, evaluation)
+        if gain is None or gain < 1 + self.min_gain or trial.candidate.id in self.rejected_finals:
+            return False
+        assert self.baseline is not None
+        return not regressions(self.baseline, evaluation) and faster(evaluation, self.best)
+
+    def _verified(self, best: Trial) -> bool:
+        """The finalist on held-out shapes and fresh seeds. If it fails, the runner-up becomes the best and the search
+        goes on within its budget."""
+        evaluation = self.evaluator.evaluate(self.workload, best.candidate, final=True)
+        data = {"candidate_id": best.candidate.id, "evaluation": encode(evaluation)}
+        self.journal.append("final_check", data)
+        if evaluation.accepted:
+            return True
+        self._demote(best.candidate.id)
+        return False
+
+    def _demote(self, candidate_id: str) -> None:
+        self.rejected_finals.add(candidate_id)
+        self.best = None
+        for trial in sorted(self.trials, key=lambda t: t.evaluation.us or float("inf")):
+            if self._improves(trial):
+                self.best = trial
+                self._publish(trial)
+                return
+
+    def _reset(self, trigger: str) -> None:
+        reset = self.dropout.reset(self.records, self.generation + 1, trigger)
+        self.journal.append("dropout", reset.__dict__ | {"masked": list(reset.masked)})
+        self._apply(reset)
+
+    def _apply(self, reset: Reset) -> None:
+        hidden = set(reset.masked)
+        self.records = [replace(r, masked=r.masked or r.trial in hidden) for r in self.records]
+        self.generation, self._since, self._passages = reset.generation, len(self.trials), ()
+        self.proposer.reset(reset.generation, reset.masked, reset.fresh)
+
+    def replay(self, events: Sequence[Event]) -> None:
+        """Bring the search to where a journal ended; the proposer is told everything again, in order."""
+        for event in events:
+            if event.type == "baseline":
+                self.baseline = decode(Evaluation, event.data["evaluation"])
+            elif event.type == "retrieved":
+                self._shown |= {p["doc_id"] for p in event.data["passages"]}
+            elif event.type == "trial_started":
+                self._starts[event.data["index"]] = self._starts.get(event.data["index"], 0) + 1
+            elif event.type == "trial":
+                self._replay_trial(event.data)
+            elif event.type == "dropout":
+                self._apply(Reset(**{**event.data, "masked": tuple(event.data["masked"])}))
+            elif event.type == "final_check" and not decode(Evaluation, event.data["evaluation"]).accepted:
+                self.rejected_finals.add(event.data["candidate_id"])
+        self._restore_best()
+
+    def _replay_trial(self, data: dict[str, Any]) -> None:
+        code = self.store.get(data["code"]).decode()
+        candidate = replace(decode(Candidate, data["candidate"]), code=code)
+        trial = Trial(data["index"], candidate, decode(Evaluation, data["evaluation"]), data["seconds"])
+        self.trials.append(trial)
+        self.proposer.observe(trial)
+        if self._improves(trial):
+            self.best = trial
+        self.records.append(memory.record(trial))
+        self.records = memory.protect(self.records, self.best.index if self.best else None)
+
+    def _restore_best(self) -> None:
+        """best.py is written again from the journal, which wins over whatever lies in the folder."""
+        if self.best is not None and self.best.candidate.id in self.rejected_finals:
+            self._demote(self.best.candidate.id)
+        elif self.best is not None and self.baseline is not None:
+            self.publish(self.best, self.baseline)
+
+
+def _crashed(candidate: Candidate, chip: Chip) -> Evaluation:
+    text = f"the judge itself went down {MAX_STARTS} times while it judged this candidate"
+    gate = GateResult("machinery", False, 0.0, "crashed_evaluator", text)
+    return Evaluation(candidate.id, chip.name, (gate,))
+
+
+def describe(workload: Workload) -> str:
+    """The retrieval query for kernels: the op's name and primitives, its arrays, and its own first lines."""
+    primitives = " ".join(list(workload.primitives)[:16])
+    return f"{workload.name} {' '.join(workload.argument_names)} {primitives} {workload.primary.inputs}"
+
+
+def symptoms(trials: Sequence[Trial], workload: Workload) -> str:
+    """The retrieval query for notes: the last failure's words, else what bounds the last profile, else the op."""
+    for trial in reversed(trials):
+        failed = next((g for g in trial.evaluation.gates if not g.passed), None)
+        if failed is not None:
+            return f"{failed.code} {failed.message}"[:400]
+        if trial.evaluation.profiles:
+            return f"{trial.evaluation.profiles[0].bound} bound {workload.name}"
+    return f"make {workload.name} faster"

@@ -1,0 +1,50 @@
+"""What the search remembers: one record per trial, some of them masked by optimization dropout, none ever deleted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from aka.types import MemoryRecord, Trial
+
+HARD_CONSTRAINTS = frozenset({"compile_error", "static_reject", "unsupported_feature", "forbidden_primitive"})
+"""Reason codes that name a limit of the compiler or the rules; such a pitfall stays true in a fresh context."""
+
+
+def record(trial: Trial) -> MemoryRecord:
+    """The record of a finished trial; its pitfall is the failing gate's sentence."""
+    failed = next((g for g in trial.evaluation.gates if not g.passed), None)
+    made = trial.candidate
+    return MemoryRecord(
+        trial=trial.index,
+        family=made.family,
+        binding=made.binding,
+        params=made.params,
+        outcome=trial.evaluation.verdict,
+        us=trial.evaluation.us,
+        pitfall=failed.message if failed else "",
+    )
+
+
+def protect(records: Iterable[MemoryRecord], best: int | None) -> list[MemoryRecord]:
+    """Mark what dropout must keep: the best, the latest success, and one pitfall of each hard constraint's text."""
+    made = list(records)
+    successes = [r.trial for r in made if r.outcome == "ACCEPT"]
+    kept = {best, successes[-1] if successes else None}
+    seen: set[str] = set()
+    for r in made:
+        if r.outcome in HARD_CONSTRAINTS and r.pitfall not in seen:
+            seen.add(r.pitfall)
+            kept.add(r.trial)
+    return [replace(r, protected=r.trial in kept) for r in made]
+
+
+def choose_masked(records: Sequence[MemoryRecord], fraction: float, seed: int) -> tuple[int, ...]:
+    """A seeded random `fraction` of the unprotected, unmasked records, as trial indices in order."""
+    pool = [r.trial for r in records if not r.protected and not r.masked]
+    return tuple(sorted(random.Random(seed).sample(pool, round(fraction * len(pool)))))
+
+
+def unmasked(records: Sequence[MemoryRecord]) -> tuple[MemoryRecord, ...]:
+    return tuple(r for r in records if not r.masked)

@@ -1,0 +1,1 @@
+"""What the chips can do, what their compiler makes of a program, and how long that would take there."""

@@ -1,0 +1,134 @@
+"""The loop on stand-ins: what it journals, what counts as better, when it stops, and that a resume loses nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from standins import (
+    CHIP,
+    WORKLOAD,
+    DictStore,
+    ListJournal,
+    ListProposer,
+    ListRetriever,
+    TableEvaluator,
+)
+
+from aka.search.budget import Budget
+from aka.search.dropout import Dropout
+from aka.search.loop import Search
+
+
+@dataclass
+class Rig:
+    evaluator: TableEvaluator
+    proposer: ListProposer
+    journal: ListJournal = field(default_factory=ListJournal)
+    store: DictStore = field(default_factory=DictStore)
+    published: list[int] = field(default_factory=list)
+
+    def search(self, *, max_trials: int = 50, mode: str = "off", patience: int = 100) -> Search:
+        return Search(
+            workload=WORKLOAD, chip=CHIP, proposer=self.proposer, evaluator=self.evaluator, retriever=ListRetriever(),
+            journal=self.journal, store=self.store, budget=Budget(max_trials, 10.0),
+            dropout=Dropout(mode=mode, patience=patience),  # type: ignore[arg-type]
+            publish=lambda trial, baseline: str(self.published.append(trial.candidate.params["b"])),
+        )  # fmt: skip
+
+
+def test_takes_the_fastest_accepted_kernel_and_stops_when_nothing_is_left() -> None:
+    rig = Rig(TableEvaluator({0: 80.0, 1: "incorrect", 2: 50.0, 3: 70.0}), ListProposer(range(4)))
+    search = rig.search()
+    assert search.run() == "nothing left to try"
+    assert search.best is not None and search.best.candidate.params == {"b": 2}
+    assert rig.published == [0, 2]
+    assert [d["index"] for d in rig.journal.of("trial")] == [0, 1, 2, 3]
+    assert rig.journal.of("final_check")[0]["candidate_id"] == search.best.candidate.id
+
+
+def test_budget_counts_all_trials() -> None:
+    rig = Rig(TableEvaluator(dict.fromkeys(range(9), 90.0)), ListProposer(range(9)))
+    assert rig.search(max_trials=3).run() == "budget of 3 trials used"
+    assert rig.evaluator.judged == [0, 1, 2]
+
+
+@pytest.mark.parametrize("us", [98.0, 100.0, 150.0])
+def test_less_than_min_gain_is_no_improvement(us: float) -> None:
+    rig = Rig(TableEvaluator({0: us}), ListProposer([0]))
+    search = rig.search()
+    search.run()
+    assert search.best is None and rig.published == []
+
+
+def test_a_finalist_that_fails_its_second_look_makes_way_for_the_runner_up() -> None:
+    evaluator = TableEvaluator({0: 80.0, 1: 50.0}, finals={1: "incorrect"})
+    rig = Rig(evaluator, ListProposer(range(2)))
+    search = rig.search()
+    search.run()
+    assert search.best is not None and search.best.candidate.params == {"b": 0}
+    assert rig.published == [0, 1, 0]
+
+
+def test_a_stall_masks_half_of_what_is_unprotected_and_hides_it_from_the_proposer() -> None:
+    table: dict[int, float | str] = {0: 50.0, **dict.fromkeys(range(1, 20), 60.0)}
+    rig = Rig(TableEvaluator(table), ListProposer(range(20)))
+    search = rig.search(max_trials=12, mode="both", patience=5)
+    search.run()
+    reset = rig.journal.of("dropout")[0]
+    assert reset["trigger"] == "no gain of 3% in 5 trials" and reset["fresh"]
+    # Of trials 0-5 the best (0) and the latest success (5) are protected; half of the other four go.
+    assert len(reset["masked"]) == 2 and not {0, 5} & set(reset["masked"])
+    assert rig.proposer.resets[0] == (1, tuple(reset["masked"]), True)
+    seen = {r.trial for r in rig.proposer.briefs[6].memory}
+    assert seen == set(range(6)) - set(reset["masked"])
+    first, second = rig.journal.of("retrieved")[:2]
+    assert not {p["doc_id"] for p in first["passages"]} & {p["doc_id"] for p in second["passages"]}
+
+
+def test_four_failures_in_a_row_at_one_gate_are_a_stall() -> None:
+    rig = Rig(TableEvaluator(dict.fromkeys(range(6), "incorrect")), ListProposer(range(6)))
+    rig.search(max_trials=5, mode="mask").run()
+    assert rig.journal.of("dropout")[0]["trigger"] == "4 failures in a row at the correctness gate"
+    assert not rig.journal.of("dropout")[0]["fresh"]
+
+
+def test_off_never_resets() -> None:
+    rig = Rig(TableEvaluator(dict.fromkeys(range(30), 60.0)), ListProposer(range(30)))
+    rig.search(mode="off", patience=2).run()
+    assert rig.journal.of("dropout") == []
+
+
+@pytest.mark.parametrize("stop_at", range(8))
+def test_interrupted_at_any_trial_and_resumed_ends_as_if_uninterrupted(stop_at: int) -> None:
+    table: dict[int, float | str] = {0: 80.0, 1: 79.5, 2: "compile_error", 3: 60.0, 4: 61.0, 5: 62.0, 6: 40.0, 7: 90.0}
+    whole = Rig(TableEvaluator(table), ListProposer(range(8)))
+    wanted = whole.search(mode="both", patience=3)
+    wanted.run()
+    rig = Rig(TableEvaluator(table, interrupt_at=stop_at), ListProposer(range(8)))
+    with pytest.raises(KeyboardInterrupt):
+        rig.search(mode="both", patience=3).run()
+    past = rig.journal.events()
+    again = Rig(TableEvaluator(table), ListProposer(range(8)), rig.journal, rig.store)
+    search = again.search(mode="both", patience=3)
+    search.replay(past)
+    assert [t.index for t in search.trials] == list(range(stop_at))
+    search.run()
+    assert [t.candidate for t in search.trials] == [t.candidate for t in wanted.trials]
+    assert search.best == wanted.best or (search.best and wanted.best and search.best.index == wanted.best.index)
+    assert rig.journal.of("dropout") == whole.journal.of("dropout")
+
+
+def test_a_trial_that_brought_the_judge_down_twice_is_recorded_and_passed_over() -> None:
+    rig = Rig(TableEvaluator({0: 80.0, 1: 50.0}), ListProposer(range(2)))
+    for _ in range(2):
+        rig.evaluator.interrupt_at = 0
+        search = rig.search()
+        search.replay(rig.journal.events())
+        with pytest.raises(KeyboardInterrupt):
+            search.run()
+    rig.evaluator.interrupt_at = None
+    search = rig.search()
+    search.replay(rig.journal.events())
+    search.run()
+    assert [t.evaluation.verdict for t in search.trials] == ["crashed_evaluator", "ACCEPT"]
