@@ -75,6 +75,7 @@ class Checker:
             return None
         tally.compared += 1
         tally.margin = max(tally.margin, found.margin)
+        tally.notes = {*(tally.notes or ()), *found.flags}
         if found.ok:
             return None
         evidence = f"shape {case.label} ({case.inputs}), input family {family}: {found.reason}"

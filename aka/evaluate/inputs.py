@@ -84,18 +84,21 @@ def make(
 
 
 def nudge(arrays: Sequence[Array], seed: int, relative: float = 2.0**-22) -> list[Array]:
-    """The same arguments as float64 (complex128), each float value moved by +-`relative` of itself, at random.
+    """The same arguments as float64 (complex128), each float moved by +-`relative` of itself and its row by twice that.
 
     The default is two float32 ulps. The float64 reference on these shows how far such roundings move each output: the
-    condition of the op at this point, and the places where an integer or a mask hangs on a rounding.
+    condition of the op at this point, and the places where an integer or a mask hangs on a rounding. Whole rows move
+    too because the errors of a long sum of like numbers do not cancel.
     """
     moved = []
     for i, array in enumerate(arrays):
         if not _is_float(array.dtype.name):
             moved.append(array)
             continue
+        rng = _generator(seed, "nudge", i)
+        by_row = rng.choice([-2.0, 2.0], (*array.shape[:-1], 1) if array.ndim else ())
         wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-        moved.append(wide * (1.0 + relative * _generator(seed, "nudge", i).choice([-1.0, 1.0], array.shape)))
+        moved.append(wide * (1.0 + relative * (rng.choice([-1.0, 1.0], array.shape) + by_row)))
     return moved
 
 

@@ -88,4 +88,7 @@ class References:
 
 
 def _wide(array: Array) -> Array:
-    return array.astype(np.float64) if array.dtype.kind not in "iub" else array
+    """Floats as float64 and complex numbers as complex128; integers and booleans as they are."""
+    if array.dtype.kind in "iub":
+        return array
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)

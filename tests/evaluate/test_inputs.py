@@ -158,13 +158,14 @@ def test_scalars_keep_their_value() -> None:
     assert made[1] == np.float32(1e-6) and made[2] == 5
 
 
-def test_a_nudge_is_two_ulps_and_leaves_integers() -> None:
+def test_a_nudge_is_a_few_ulps_of_elements_and_rows_and_leaves_integers() -> None:
     x, n = make("normal", [X, ArraySpec((9,), "int32")], SEED)
     moved, same = nudge([x, n], SEED)
     assert moved.dtype == np.float64 and same is n
-    steps = moved / x.astype(np.float64) - 1
-    np.testing.assert_allclose(np.abs(steps), 2.0**-22, rtol=1e-6)
-    assert 0.3 < (steps > 0).mean() < 0.7
+    steps = np.round((moved / x.astype(np.float64) - 1) * 2.0**22, 3)
+    assert set(np.unique(np.abs(steps))) == {1.0, 3.0}
+    rows = np.sign(steps)
+    assert (rows == rows[:, :1]).all() and len(set(rows[:, 0])) == 2
 
 
 def test_an_unknown_family_is_an_error() -> None:

@@ -1,0 +1,134 @@
+"""The judge on real candidates: honest ones pass, cheats end at the gate that must stop them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aka.cli import compose
+from aka.types import Candidate, Workload
+from aka.workload.read import read_workload
+
+HOSTILE = Path(__file__).parents[1] / "hostile"
+VERDICTS = {
+    "h00_control_good": ("ACCEPT", "performance"),
+    "h01_jnp_fallback": ("not_a_kernel", "structure"),
+    "h02_decorative_pallas": ("work_outside_kernel", "structure"),
+    "h05_zeros": ("incorrect", "correctness"),
+    "h06_noop_uninitialised": ("incorrect", "correctness"),
+    "h08_bf16_downgrade": ("incorrect", "correctness"),
+    "h09_hardcoded_shape": ("incorrect", "correctness"),
+    "h28_interpret_flag": ("not_a_kernel", "structure"),
+    "h29_all_nan": ("incorrect", "correctness"),
+}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[compose.Bench]:
+    with compose.bench("v5e") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def softmax(bench: compose.Bench) -> Workload:
+    return bench.client.describe(read_workload(HOSTILE / "op_softmax.py"))
+
+
+def candidate(code: str) -> Candidate:
+    return Candidate(code, "as written", "test")
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_hostile_file_ends_at_its_gate(bench: compose.Bench, softmax: Workload, name: str) -> None:
+    evaluation = bench.judge.evaluate(softmax, candidate((HOSTILE / f"{name}.py").read_text()))
+    assert (evaluation.verdict, evaluation.gates[-1].gate) == VERDICTS[name], evaluation.gates[-1]
+
+
+HEAD = """
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+"""
+
+
+def rows_kernel(body: str, *, block: str = "8", extra: str = "") -> str:
+    return (
+        HEAD
+        + f"""
+def _body(x_ref, o_ref):
+{body}
+
+def workload(x):
+    r, c = x.shape
+    b = {block}
+    spec = pl.BlockSpec((b, c), lambda i: (i, 0))
+    return pl.pallas_call(_body, grid=(pl.cdiv(r, b),), in_specs=[spec], out_specs=spec,
+                          out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype){extra})(x)
+"""
+    )
+
+
+SOFTMAX = """
+    x = x_ref[...]
+    e = jnp.exp(x - jnp.max(x, -1, keepdims=True))
+    o_ref[...] = e / jnp.sum(e, -1, keepdims=True)
+"""
+
+
+def test_a_kernel_that_is_honest_only_below_a_size_is_seen_at_its_own_blocks(
+    bench: compose.Bench, softmax: Workload
+) -> None:
+    """`min(block, rows)` makes one step of every small shape; the second step is where this one cheats."""
+    body = "    i = pl.program_id(0)" + SOFTMAX + "\n    o_ref[...] = jnp.where(i < 1, o_ref[...], 0.0)"
+    evaluation = bench.judge.evaluate(softmax, candidate(rows_kernel(body, block="min(128, r)")))
+    assert evaluation.verdict == "incorrect"
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "words"),
+    [
+        ("import os\n\ndef workload(x): return x", "static_reject", "import of `os`"),
+        ("def workload(x): raise ValueError('no')", "candidate_error", "no"),
+        (
+            rows_kernel(SOFTMAX.replace("o_ref[...] = e", "o_ref[...] = (e"))
+            .replace("x.dtype)", "jnp.bfloat16)")
+            .replace("True)\n\n\ndef", "True)).astype(jnp.bfloat16)\n\n\ndef"),
+            "bad_output",
+            "bfloat16",
+        ),
+        (rows_kernel(SOFTMAX, block="7"), "compile_error", "divisible by 8"),
+        (HEAD + "def workload(x):\n    while True: pass", "timeout", "60 s"),
+        (rows_kernel("    o_ref[...] = jnp.cumsum(x_ref[...], -1)"), "compile_error", "cumsum"),
+        ("def workload(x: return x", "static_reject", "syntax error"),
+    ],
+    ids=["import", "raises", "dtype", "block", "hang", "primitive", "syntax"],
+)
+def test_every_way_to_fail_has_a_code_and_a_sentence(
+    bench: compose.Bench, softmax: Workload, code: str, verdict: str, words: str
+) -> None:
+    evaluation = bench.judge.evaluate(softmax, candidate(code))
+    failed = evaluation.gates[-1]
+    assert evaluation.verdict == verdict, failed
+    assert words in failed.message and "\n" not in failed.message
+    assert evaluation.timings == ()
+
+
+def test_too_much_vmem_is_pruned_before_the_compiler_is_asked(bench: compose.Bench, tmp_path: Path) -> None:
+    op = tmp_path / "op.py"
+    text = (HOSTILE / "op_softmax.py").read_text()
+    op.write_text(text.replace('"rows": 256, "cols": 1024}\n', '"rows": 8192, "cols": 8192}\n', 1))
+    workload = bench.client.describe(read_workload(op))
+    evaluation = bench.judge.evaluate(workload, candidate(rows_kernel(SOFTMAX, block="min(r, 2048)")))
+    failed = evaluation.gates[-1]
+    assert (evaluation.verdict, failed.gate) == ("compile_error", "vmem")
+    assert "scoped vmem" in failed.message
+
+
+def test_the_finalist_sees_more_than_a_trial(bench: compose.Bench, softmax: Workload) -> None:
+    good = candidate((HOSTILE / "h00_control_good.py").read_text())
+    trial, final = (bench.judge.evaluate(softmax, good, final=f).gates[-2].message for f in (False, True))
+    assert int(final.split()[0]) >= 1.5 * int(trial.split()[0])
