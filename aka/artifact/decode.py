@@ -20,6 +20,7 @@ from aka.artifact.scalars import Evaluator, grid_points, index_map
 
 Array = np.ndarray[Any, Any]
 ON_CHIP = frozenset({"vmem", "smem"})
+MAX_STEPS = 1 << 24
 LANES = 128
 SUBLANES = 8
 
@@ -98,13 +99,16 @@ def kernels(exported: Exported, prefetched: Sequence[Sequence[Array]] | None = N
         module = mlir.module_of(exported)
         found = [(mlir.config(op), site) for op, site in call_sites(module)]
     known = prefetched or [None] * len(found)  # type: ignore[list-item]
-    return [_kernel(conf, site, arrays) for (conf, site), arrays in zip(found, known, strict=True)]
+    return [read_kernel(conf, site, arrays) for (conf, site), arrays in zip(found, known, strict=True)]
 
 
-def _kernel(conf: dict[str, Any], site: CallSite, prefetched: Sequence[Array] | None) -> Kernel:
+def read_kernel(conf: dict[str, Any], site: CallSite, prefetched: Sequence[Array] | None = None) -> Kernel:
+    """The kernel that a call's `backend_config` holds."""
     program = read_program(mlir.body(conf))
     main = program.main
     grid = tuple(-1 if g == DYNAMIC else g for g in main.attributes.get("iteration_bounds", ()))
+    if math.prod(g for g in grid if g > 0) > MAX_STEPS:
+        raise Undecodable(f"kernel {main.name} has a grid of {grid}: more than {MAX_STEPS} steps")
     prefetch = int(main.attributes.get("scalar_prefetch", 0))
     ops = list(walk(main.body))
     return Kernel(

@@ -6,8 +6,12 @@ observed with libtpu 0.0.50.1).
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
+
+from aka.artifact.errors import Undecodable
 
 PREFIX = "stable_mosaic."
 KNOWN_VERSIONS = frozenset({11, 15})
@@ -55,14 +59,23 @@ NUMPY = {
     "i1": np.dtype(np.bool_),
     "index": np.dtype(np.int64),
 }
+_BY_NAME: dict[str, np.dtype[Any]] = {dtype.name: dtype for dtype in NUMPY.values()}
 _NARROW_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
 
 
 def bits(dtype: str) -> int:
-    """Bits of one element in HBM and VMEM, by NumPy's name; semaphores and tokens count as 32."""
+    """Bits of one element in HBM and VMEM, by NumPy's name; semaphores count as 32. Raises Undecodable."""
     if dtype in _NARROW_BITS:
         return _NARROW_BITS[dtype]
-    return 8 * np.dtype(dtype).itemsize if "semaphore" not in dtype else 32
+    return 8 * numpy_dtype(dtype).itemsize if "semaphore" not in dtype else 32
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of NumPy's or ml_dtypes' name. Raises Undecodable if there is none."""
+    found = _BY_NAME.get(name)
+    if found is None:
+        raise Undecodable(f"unknown element type {name}")
+    return found
 
 
 def canonical(name: str) -> str:

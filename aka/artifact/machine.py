@@ -9,8 +9,9 @@ import numpy as np
 
 from aka.artifact.code import Machine, translate
 from aka.artifact.decode import Array, Kernel, Window
+from aka.artifact.dialect import numpy_dtype
 from aka.artifact.errors import MachineFault, Unsupported
-from aka.artifact.memory import MachineStats, fresh, numpy_dtype, poisoned
+from aka.artifact.memory import MachineStats, fresh, poisoned
 from aka.artifact.ops_control import TABLE
 from aka.artifact.pipeline import Pipeline
 from aka.artifact.program import Type

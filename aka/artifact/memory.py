@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aka.artifact import dialect
+from aka.artifact.dialect import numpy_dtype
 from aka.artifact.errors import MachineFault
 from aka.artifact.program import Type
 
@@ -58,11 +58,6 @@ class Semaphore:
                 destination[...] = source
             self.count += source.nbytes
         self.count -= size
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of this package's name for it."""
-    return next((d for d in dialect.NUMPY.values() if d.name == name), None) or np.dtype(name)
 
 
 def fresh(type_: Type) -> Array:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import jax
 from jax._src.export import _export
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import tpu  # type: ignore[attr-defined]
@@ -90,8 +91,14 @@ def body(conf: dict[str, Any]) -> bytes:
 
 
 def module_of(exported: Exported) -> ir.Module:
-    """The StableHLO module; call it inside `with context()` and keep it: its operations die with it."""
-    return ir.Module.parse(exported.mlir_module())
+    """The StableHLO module; call it inside `with context()` and keep it: its operations die with it.
+
+    Raises Undecodable if this version of jax can't read it.
+    """
+    try:
+        return ir.Module.parse(exported.mlir_module())
+    except (jax.errors.JaxRuntimeError, ir.MLIRError) as error:
+        raise Undecodable(f"the StableHLO does not parse: {str(error).splitlines()[0]}") from error
 
 
 def with_module(exported: Exported, module: ir.Module, platforms: tuple[str, ...] | None = None) -> Exported:

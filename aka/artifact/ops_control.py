@@ -8,7 +8,7 @@ import numpy as np
 
 from aka.artifact import ops_math, ops_matmul, ops_memory, ops_shape
 from aka.artifact.code import Builder, Code, Machine, Step, translate
-from aka.artifact.memory import numpy_dtype
+from aka.artifact.dialect import numpy_dtype
 from aka.artifact.program import Op
 
 Value = Any

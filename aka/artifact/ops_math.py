@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from aka.artifact.code import Builder, Machine, Step
-from aka.artifact.memory import numpy_dtype
+from aka.artifact.dialect import numpy_dtype
 from aka.artifact.program import Op
 
 Array = Any

@@ -10,8 +10,8 @@ import numpy as np
 
 from aka.artifact import dialect
 from aka.artifact.code import Builder, Machine, Step
+from aka.artifact.dialect import numpy_dtype
 from aka.artifact.errors import Unsupported
-from aka.artifact.memory import numpy_dtype
 from aka.artifact.program import Op
 
 Array = Any

@@ -51,7 +51,8 @@ def extrapolate(cycles_a: float, steps_a: int, cycles_b: float, steps_b: int, st
 def regrid(exported: Exported, grids: Sequence[Grid]) -> Exported:
     """The artifact with kernel i's grid replaced by `grids[i]` (in the order of `decode.kernels`).
 
-    Operand shapes stay, so only the trip count changes. Raises ValueError on another number or rank of grids.
+    Operand shapes stay, so only the trip count changes; a dynamic grid (an axis of -1) is left as it is. Raises
+    ValueError on another number or rank of grids.
     """
     with mlir.context():
         module = mlir.module_of(exported)
@@ -68,7 +69,7 @@ def _set_grid(op: ir.Operation, grid: Grid) -> None:
     have = list(main.attributes["iteration_bounds"]) if "iteration_bounds" in main.attributes else []
     if len(have) != len(grid):
         raise ValueError(f"a grid of rank {len(grid)} for a kernel of rank {len(have)}")
-    if not have:
+    if not have or min(grid) < 0:
         return
     main.attributes["iteration_bounds"] = ir.DenseI64ArrayAttr.get(list(grid))
     buffer = io.BytesIO()

@@ -58,9 +58,13 @@ def _shortest(value: np.ndarray[Any, Any]) -> float:
 
 
 def dot_flops(jaxpr: Any) -> float:
-    """Multiply-adds of matrix products and convolutions, times two. Elementwise work is left out: it does not run on
-    the MXU, whose peak is the roofline's."""
-    return sum(times * _flops(eqn) for eqn, times in equations(jaxpr))
+    """Multiply-adds of matrix products and convolutions, times two; of a conditional, its dearest branch. Elementwise
+    work is left out: it does not run on the MXU, whose peak is the roofline's."""
+    total = 0.0
+    for eqn in jaxpr.eqns:
+        inside = [trips * dot_flops(inner) for inner, trips in inner_jaxprs(eqn)]
+        total += _flops(eqn) + (max(inside, default=0.0) if eqn.primitive.name == "cond" else sum(inside))
+    return total
 
 
 def _flops(eqn: Any) -> float:

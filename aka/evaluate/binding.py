@@ -19,6 +19,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from aka.evaluate import loading
+from aka.evaluate.opfile import USER_FAULTS
 
 MAX_STATICS = 400
 MAX_ASSIGNMENTS = 24
@@ -109,37 +110,50 @@ def assignments(pattern: Pattern, leaves: Sequence[Any], outputs: Sequence[Any])
 def static_choices(
     declared: Mapping[str, str], literals: Sequence[float], defaults: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Values to try for a kernel's static parameters: its default, then the workload's own constants (floats also
-    inverted, since x / 8 is x * 0.125), at most MAX_STATICS combinations."""
-    values: list[list[Any]] = []
-    for name, kind in declared.items():
-        tried: list[Any] = [defaults[name]] if name in defaults else []
-        if kind == "bool":
-            tried += [True, False]
-        elif kind == "int":
-            tried += [int(v) for v in literals if v == int(v)]
-        else:
-            tried += [*literals, 1.0, *(_inverse(v) for v in literals if v)]
-        values.append(list(dict.fromkeys(tried)))
+    """Values to try for a kernel's static parameters, the likelier first, at most MAX_STATICS combinations."""
+    values = [_values(kind, literals, defaults, name) for name, kind in declared.items()]
     combos = itertools.islice(itertools.product(*values), MAX_STATICS)
     return [dict(zip(declared, combo, strict=True)) for combo in combos]
 
 
+def _values(kind: str, literals: Sequence[float], defaults: Mapping[str, Any], name: str) -> list[Any]:
+    """The workload's own constants (floats also inverted, since x / 8 is x * 0.125), and the kernel's default: first
+    if it is one of those constants or None, which derives the value from the shapes, else last."""
+    if kind == "bool":
+        own: list[Any] = [True, False]
+    elif kind == "int":
+        own = [int(v) for v in literals if v == int(v)]
+    else:
+        own = [*literals, 1.0, *(i for v in literals if v and math.isfinite(i := _inverse(v)))]
+    if name not in defaults:
+        return list(dict.fromkeys(own))
+    default = defaults[name]
+    return list(dict.fromkeys([default, *own] if default is None or default in own else [*own, default]))
+
+
 def _inverse(value: float) -> float:
-    return float(str(np.float32(1.0 / value)))
+    with np.errstate(over="ignore"):
+        return float(str(np.float32(1.0 / value)))
 
 
 def bind_all(
-    closed: Any, arrays: Sequence[np.ndarray[Any, Any]], kernels: Sequence[Mapping[str, Any]], literals: Sequence[float],
-    production: Sequence[Any] | None = None, production_outputs: Sequence[Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    closed: Any,
+    arrays: Sequence[np.ndarray[Any, Any]],
+    kernels: Sequence[Mapping[str, Any]],
+    literals: Sequence[float],
+    production: Sequence[Any] | None = None,
+    production_outputs: Sequence[Any] | None = None,
+) -> dict[str, Any]:
     """JSON: `bindings` [{id, arguments, statics, error}] and `refused` {id: reason}. `closed` is the workload at the
     small shapes of `arrays`; signatures unify with the production shapes, where equal sizes are rarer accidents."""
     want = [np.asarray(w) for w in jax.jit(jex.jaxpr_as_fun(closed))(*arrays)]
     bindings: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
     for kernel in kernels:
-        found = _bind(kernel, arrays, want, literals, production or arrays, production_outputs or want)
+        try:
+            found = _bind(kernel, arrays, want, literals, production or arrays, production_outputs or want)
+        except (SyntaxError, ImportError, *USER_FAULTS) as error:
+            found = f"cannot be used: {type(error).__name__}: {error}"[:300]
         if isinstance(found, str):
             refused[kernel["id"]] = found
         else:
@@ -158,19 +172,35 @@ def _bind(
         return f"signature {kernel['signature']} does not fit"
     closest = math.inf
     defaults = dict(getattr(reference, "__kwdefaults__", None) or {})
-    for order, statics in itertools.product(orders, static_choices(kernel["statics"], literals, defaults)):
-        error = _difference(reference, [arrays[i] for i in order], statics, want)
+    choices = static_choices(kernel["statics"], literals, defaults)
+    for order in orders:
+        error, statics = _best_statics(reference, [arrays[i] for i in order], choices, want)
         closest = min(closest, error)
         if error <= TOLERANCE.get(min(w.dtype.itemsize for w in want), 1e-4):
             return {"id": kernel["id"], "arguments": list(order), "statics": statics, "error": error}
     return f"fits the signature, but computes something else (relative difference {closest:.2g} at best)"
 
 
+def _best_statics(
+    reference: Any, arrays: Sequence[Any], choices: Sequence[dict[str, Any]], want: Sequence[Any]
+) -> tuple[float, dict[str, Any]]:
+    """The choice that comes closest, the earlier one on a tie. The first that is close enough would not do: an eps that
+    is ten times too large hardly shows on ordinary numbers."""
+    best, statics = math.inf, dict(choices[0])
+    for choice in choices:
+        error = _difference(reference, arrays, choice, want)
+        if error < best:
+            best, statics = error, choice
+        if best == 0:
+            break
+    return best, statics
+
+
 def _difference(reference: Any, arrays: Sequence[Any], statics: Mapping[str, Any], want: Sequence[Any]) -> float:
     """Largest relative RMS difference over the outputs; infinite where shapes or dtypes differ or it raises."""
     try:
         made = reference(*(jnp.asarray(a) for a in arrays), **statics)
-    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+    except USER_FAULTS:
         return math.inf
     got = [np.asarray(g) for g in jax.tree.leaves(made)]
     if [(g.shape, g.dtype) for g in got] != [(w.shape, w.dtype) for w in want]:

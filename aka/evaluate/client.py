@@ -17,6 +17,7 @@ from aka.workload.read import SourceFile
 
 DESCRIBE_S = 60.0
 """Reading an op traces it a few times; more than this is a hang (imports that never end, an endless loop)."""
+MESSAGE_CHARS = 400
 
 
 class PlannerClient:
@@ -40,7 +41,7 @@ class PlannerClient:
 
     def _derived(self, workload: Workload) -> tuple[ShapeCase, ...]:
         made = [self.case(workload, sizes) for sizes in small_sizes(workload.primary.knobs)]
-        return tuple(case for case in made if case is not None)
+        return tuple({case.inputs.leaves: case for case in made if case is not None}.values())
 
     def case(self, workload: Workload, knobs: dict[str, int]) -> ShapeCase | None:
         """The workload at other sizes, or None where it does not trace at them."""
@@ -91,7 +92,7 @@ class PlannerClient:
         try:
             return self._pool.keep("planner").call(op, args, blobs, timeout_s=DESCRIBE_S)
         except WorkerError as error:
-            raise WorkloadError(f"{path}: {_where(error, path.name)}{error.message}") from error
+            raise WorkloadError(f"{path}: {_where(error, path.name)}{_sentence(error.message)}") from error
         except WorkerTimeout:
             raise WorkloadError(f"{path}: no answer within {DESCRIBE_S:.0f} s (an endless loop at import?)") from None
         except WorkerDied as error:
@@ -128,3 +129,8 @@ def _where(error: WorkerError, filename: str) -> str:
     line = error.trace[at + len(marker) :].split(",")[0].split("\n")[0] if at >= 0 else ""
     kind = "" if error.kind == "Refused" else f"{error.kind}: "
     return (f"line {line}: " if line.isdigit() else "") + kind
+
+
+def _sentence(message: str) -> str:
+    """The first paragraph of an exception's text on one line: JAX's own go on for pages."""
+    return " ".join(message.strip().partition("\n\n")[0].split())[:MESSAGE_CHARS]

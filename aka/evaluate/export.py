@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import export
 from jax.extend import core as jex
 
@@ -27,11 +28,16 @@ class Nondeterministic(Exception):
 
 def trace(fn: Callable[..., Any], sig: Mapping[str, Any], *, twice: bool = False) -> tuple[Any, Any]:
     """The closed jaxpr of `fn` over flat leaves, and the signature of its outputs. With `twice`, a second trace
-    through a fresh closure (JAX caches traces by function) must give the same jaxpr, else Nondeterministic."""
+    through a fresh closure (JAX caches traces by function) must give the same program, else Nondeterministic."""
     closed, outputs = _trace_once(fn, sig)
-    if twice and str(_trace_once(fn, sig)[0]) != str(closed):
+    if twice and not _same(_trace_once(fn, sig)[0], closed):
         raise Nondeterministic("two traces at the same shapes gave different programs")
     return closed, outputs
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equations and constants; the text of a jaxpr leaves out what its constants hold."""
+    return str(a) == str(b) and all(np.array_equal(x, y) for x, y in zip(a.consts, b.consts, strict=True))
 
 
 def _trace_once(fn: Callable[..., Any], sig: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""The judge without a device: implements `aka.protocols.Evaluator` with the compiler, the NumPy machine and the meter."""
+"""The judge without a device: an `aka.protocols.Evaluator` made of the compiler, the NumPy machine and the meter."""
 
 from __future__ import annotations
 

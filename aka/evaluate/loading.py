@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,8 +24,9 @@ def load(source: str, filename: str, config: Mapping[str, Any] | None = None) ->
         tree = _with_overrides(tree, dict(config))
     module = types.ModuleType("workload")
     module.__file__ = filename
+    sys.modules[module.__name__] = module  # dataclasses look their module up there
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    exec(compile(tree, filename, "exec"), module.__dict__)
+    exec(compile(tree, filename, "exec", dont_inherit=True), module.__dict__)
     return module
 
 

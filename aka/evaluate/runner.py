@@ -74,7 +74,7 @@ def axis_blocks(kernel: Any) -> list[list[list[int]]]:
             if window.indices is None or kernel.grid[axis] < 2:
                 continue
             steps = window.indices.reshape(*kernel.grid, -1)
-            moved = (np.diff(steps, axis=axis) != 0).reshape(-1, steps.shape[-1]).any(0)
+            moved = (np.diff(steps, axis=axis) != 0).any(axis=tuple(range(steps.ndim - 1)))
             pairs |= {(window.array[d], window.block[d]) for d in np.flatnonzero(moved)}
         made.append([list(p) for p in sorted(pairs)])
     return made

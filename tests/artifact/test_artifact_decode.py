@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from pathlib import Path
 
 import artifact_kernels as k
 import jax
@@ -11,9 +13,13 @@ import numpy as np
 import pytest
 from conftest import Make
 
-from aka.artifact.decode import kernels, load, padded_bytes, vmem_bytes
+from aka.artifact import hbm
+from aka.artifact.callsite import CallSite
+from aka.artifact.decode import kernels, load, padded_bytes, read_kernel, vmem_bytes
 from aka.artifact.errors import Undecodable
 from aka.artifact.hbm import hbm_bytes
+from aka.artifact.machine import execute
+from aka.artifact.program import Type
 
 BF16, F32, I32 = jnp.bfloat16, jnp.float32, jnp.int32
 
@@ -132,3 +138,23 @@ def test_prefetched_index_maps_are_exact_only_with_the_table(artifact: Make) -> 
     (unknown,), (known,) = hbm_bytes(exported), hbm_bytes(exported, [[np.array([3, 3, 0, 7], np.int32)]])
     assert not unknown.exact and known.exact
     assert unknown.read_bytes - known.read_bytes == 8 * 128 * 4
+
+
+def test_newer_mosaic_is_read_and_run(rng: np.random.Generator) -> None:
+    """`manual_copy` as jax 0.12.0.1 writes it (Mosaic version 15, `tpu.wait_dma`)."""
+    text = (Path(__file__).parent / "data" / "manual_copy_mosaic15.b64").read_text()
+    result = Type("tensor", (32, 128), "float32")
+    site = CallSite(((32, 128),), ((32, 128),), (result,), (), in_loop=False, runs=1)
+    kernel = read_kernel({"custom_call_config": {"body": text}}, site)
+    assert kernel.program.version == 15 and kernel.dma_count == 2
+    x = rng.normal(size=(32, 128)).astype(np.float32)
+    (y,), stats = execute(kernel, [x])
+    np.testing.assert_array_equal(y, x * 2)
+    assert stats.dmas == 8 and hbm.traffic(kernel).total_bytes == 2 * x.nbytes
+
+
+def test_damaged_artifact_is_undecodable(artifact: Make) -> None:
+    exported = artifact(k.double, array(8, 128))
+    damaged = dataclasses.replace(exported, mlir_module_serialized=exported.mlir_module_serialized[:200])
+    with pytest.raises(Undecodable):
+        kernels(damaged)

@@ -14,7 +14,8 @@ from conftest import Make
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from aka.artifact.run import run
+from aka.artifact.decode import kernels
+from aka.artifact.machine import execute
 
 Function = Callable[[Any], Any]
 
@@ -93,10 +94,17 @@ def in_kernel(function: Function, x: Any) -> Any:
     return pl.pallas_call(body, out_shape=out)(x)
 
 
+def simulate(exported: Any, x: Any) -> Any:
+    """The one kernel of the artifact, without the program around it."""
+    (kernel,) = kernels(exported)
+    (y,), _ = execute(kernel, [x])
+    return y
+
+
 @pytest.mark.parametrize("name", FLOAT)
 def test_float_operation(artifact: Make, rng: np.random.Generator, name: str) -> None:
     x = rng.normal(size=(128, 128)).astype(np.float32)
-    (y,), _ = run(artifact(lambda a: in_kernel(FLOAT[name], a), x), [x])
+    y = simulate(artifact(lambda a: in_kernel(FLOAT[name], a), x), x)
     want = np.roll(x, 5, 1) if name == "roll" else np.asarray(FLOAT[name](x))
     np.testing.assert_allclose(y, want, rtol=2e-5, atol=2e-5)
 
@@ -104,20 +112,20 @@ def test_float_operation(artifact: Make, rng: np.random.Generator, name: str) ->
 @pytest.mark.parametrize("name", INTEGER)
 def test_integer_operation(artifact: Make, rng: np.random.Generator, name: str) -> None:
     x = rng.integers(-(2**31), 2**31 - 1, size=(128, 128)).astype(np.int32)
-    (y,), _ = run(artifact(lambda a: in_kernel(INTEGER[name], a), x), [x])
+    y = simulate(artifact(lambda a: in_kernel(INTEGER[name], a), x), x)
     np.testing.assert_array_equal(y, np.asarray(INTEGER[name](x)))
 
 
 def test_bf16_rounds_after_each_operation(artifact: Make, rng: np.random.Generator) -> None:
     x = rng.normal(size=(16, 128)).astype(ml_dtypes.bfloat16)
-    (y,), _ = run(artifact(lambda a: in_kernel(lambda v: (v * v + v) * v, a), x), [x])
+    y = simulate(artifact(lambda a: in_kernel(lambda v: (v * v + v) * v, a), x), x)
     square = (x * x).astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(y, ((square + x).astype(ml_dtypes.bfloat16) * x).astype(ml_dtypes.bfloat16))
 
 
 def test_packing_bitcast_keeps_the_bits(artifact: Make, rng: np.random.Generator) -> None:
     x = rng.normal(size=(32, 128)).astype(ml_dtypes.bfloat16)
-    (y,), _ = run(artifact(lambda a: in_kernel(lambda v: pltpu.bitcast(v, jnp.int32), a), x), [x])
+    y = simulate(artifact(lambda a: in_kernel(lambda v: pltpu.bitcast(v, jnp.int32), a), x), x)
     bits = x.view(np.uint16).astype(np.uint32)
     np.testing.assert_array_equal(y.view(np.uint32), bits[0::2] | bits[1::2] << 16)
 
@@ -125,7 +133,7 @@ def test_packing_bitcast_keeps_the_bits(artifact: Make, rng: np.random.Generator
 def test_int8_matmul_is_exact(artifact: Make, rng: np.random.Generator) -> None:
     x = rng.integers(-128, 127, size=(128, 128)).astype(np.int8)
     dot: Function = lambda v: jnp.dot(v, v, preferred_element_type=jnp.int32)  # noqa: E731
-    (y,), _ = run(artifact(lambda a: in_kernel(dot, a), x), [x])
+    y = simulate(artifact(lambda a: in_kernel(dot, a), x), x)
     np.testing.assert_array_equal(y, x.astype(np.int32) @ x.astype(np.int32))
 
 
@@ -139,5 +147,5 @@ def test_matmul_dimension_numbers(artifact: Make, rng: np.random.Generator, tran
     def dot(v: Any) -> Any:
         return jax.lax.dot_general(v, v + 1, (axes, batch), precision="highest", preferred_element_type=jnp.float32)
 
-    (y,), _ = run(artifact(lambda a: in_kernel(dot, a), x), [x])
+    y = simulate(artifact(lambda a: in_kernel(dot, a), x), x)
     np.testing.assert_allclose(y, np.asarray(dot(x)), rtol=1e-4, atol=1e-4)

@@ -49,10 +49,12 @@ def test_constants_are_counted_unless_uniform(artifact: Make) -> None:
 
 def test_kernel_whose_result_is_dropped_in_a_loop(artifact: Make) -> None:
     def program(x: jax.Array) -> jax.Array:
-        counted, _ = jax.lax.fori_loop(0, 2, lambda i, c: (c[0] * 2, k.softmax(c[1], 8)), (x, x))
+        counted, _ = jax.lax.while_loop(lambda c: c[0][0, 0] < 9, lambda c: (c[0] * 2, k.softmax(c[1], 8)), (x, x))
         return jax.jit(k.double)(counted)
 
-    assert feeds_output(artifact(program, X)) == [False, True]
+    *dropped, kept = feeds_output(artifact(program, X))
+    assert kept and not any(dropped)
+    assert dropped or jax.__version_info__ >= (0, 12), "from 0.12 on, jax itself drops the kernel"
 
 
 def test_kernel_that_only_controls_a_loop_feeds_the_output(artifact: Make) -> None:
