@@ -104,7 +104,8 @@ def _library(places: Places) -> str:
 def _machine() -> str:
     models = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
     load = os.getloadavg()[0]
-    return f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, load {load:.1f}, Python {platform.python_version()}"
+    name = models[0] if models else platform.machine()
+    return f"{name}, {os.cpu_count()} cores, load {load:.1f}, Python {platform.python_version()}"
 
 
 def _cpuinfo() -> list[str]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aka.workload.read import SourceFile
 
 GIB = 1 << 30
+METER_CPU_S = 60
+"""Processor seconds for one simulation; an XLA baseline that takes longer is answered at reduced sizes or by its floor."""
 METER_DUMP = "{tmp}/aka-dump"
 """Where the compiler writes its schedules: in the worker's private temporary folder, whose name the sandbox knows."""
 
@@ -60,7 +62,7 @@ def worker_pool(chip: Chip) -> Pool:
         "planner": Limits(memory_bytes=8 * GIB),
         "exporter": Limits(memory_bytes=4 * GIB, cpu_s=120, wall_s=120),
         "runner": Limits(memory_bytes=12 * GIB),
-        "meter": Limits(memory_bytes=8 * GIB, file_bytes=1 << 30, tmp_bytes=2 * GIB),
+        "meter": Limits(memory_bytes=8 * GIB, cpu_s=METER_CPU_S, file_bytes=1 << 30, tmp_bytes=2 * GIB),
         "floor": Limits(memory_bytes=8 * GIB),
     }
     env = dict.fromkeys(("planner", "exporter", "runner", "floor"), plain) | {"meter": metered}

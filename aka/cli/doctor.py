@@ -30,6 +30,8 @@ def workload(x):
 def doctor(json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
     """Try everything that aka rests on: the TPU compiler and its flags per chip, the sandbox, the embedder, the index,
     devices and key. Each is tried by running it. Exit code 0: aka optimize can work here; 6: it cannot.
+
+    Example: aka doctor --json
     """
     from aka.cli import compose, console
     from aka.errors import AkaError

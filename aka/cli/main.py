@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from aka import __version__
 from aka.errors import AkaError
@@ -51,17 +52,34 @@ def main() -> None:
     """Entry point: one line and an exit code for every error that we raise; a report for our own bugs."""
     _register()
     try:
-        app()
+        sys.exit(app(prog_name="aka", standalone_mode=False))
     except AkaError as error:
         from aka.cli import console
 
         sys.exit(console.fail(error))
+    except TyperException as error:
+        sys.exit(_wrong_usage(error))
+    except typer.Abort:
+        sys.exit(130)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)
     except Exception:
         sys.exit(_own_bug())
+
+
+def _wrong_usage(error: TyperException) -> int:
+    """A bad option or argument in one line; a command without any is shown its help."""
+    from aka.cli import console
+
+    message = error.format_message()
+    if message.startswith("Usage:"):
+        print(message, file=sys.stderr)
+    else:
+        context = getattr(error, "ctx", None)
+        console.note(f"aka: {message} (see {context.command_path if context else 'aka'} --help)")
+    return error.exit_code
 
 
 def _own_bug() -> int:

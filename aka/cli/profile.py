@@ -19,8 +19,8 @@ def profile(
     chip: Annotated[str | None, typer.Option(help="One chip, or several separated by commas (default v5e).")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print a JSON list, one object per chip and shape.")] = False,
 ) -> None:
-    """Profile a kernel by the TPU compiler's own schedule: estimated time, what bounds it, issue slots, spills, VMEM and
-    HBM bytes, against the roofline and against XLA. Correctness is not judged here (see aka check).
+    """Profile a kernel by the TPU compiler's own schedule: estimated time, what bounds it, issue slots, spills, VMEM
+    and HBM bytes, against the roofline and against XLA. Correctness is not judged here (see aka check).
 
     Example: aka profile runs/last/best.py --op examples/softmax.py --chip v5e,v6e
     """

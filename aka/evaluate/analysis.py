@@ -57,6 +57,11 @@ def _shortest(value: np.ndarray[Any, Any]) -> float:
     return float(str(value.astype(np.float32)))
 
 
+def uses_mxu(jaxpr: Any) -> bool:
+    """Whether the op holds a matrix product or a convolution."""
+    return not {"dot_general", "conv_general_dilated", "ragged_dot"}.isdisjoint(primitives(jaxpr))
+
+
 def dot_flops(jaxpr: Any) -> float:
     """Multiply-adds of matrix products and convolutions, times two; of a conditional, its dearest branch. Elementwise
     work is left out: it does not run on the MXU, whose peak is the roofline's."""

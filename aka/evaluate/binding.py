@@ -56,9 +56,11 @@ def _arguments(text: str, *, named: bool) -> Iterator[Argument]:
         raise ValueError(f"signature not understood: {text.strip()!r}")
     for piece in pieces:
         found = re.fullmatch(r"\s*(?:(\w+)\s*:)?\s*(\w+)\[([^\]]*)\]\s*", piece)
-        if not found or (named and not found[1]):
+        dims = tuple(d.strip() for d in found[3].split(",") if d.strip()) if found else ()
+        plain = all(re.fullmatch(r"\*?\w+", d) for d in dims) and sum(d.startswith("*") for d in dims) <= 1
+        if not found or not plain or (named and not found[1]):
             raise ValueError(f"signature not understood at {piece.strip()!r}")
-        yield Argument(found[1] or "", found[2], tuple(d.strip() for d in found[3].split(",") if d.strip()))
+        yield Argument(found[1] or "", found[2], dims)
 
 
 def _kind_fits(kind: str, dtype: Any) -> bool:

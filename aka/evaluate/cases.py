@@ -6,6 +6,7 @@ steps passes every one of them. So the sizes follow from the candidate's own blo
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ from aka.evaluate.facts import KernelFacts
 
 STEPS = 2
 REDUCTION_STEPS = 3
+MAX_GUESSES = 6
+MAX_PRODUCTS = 256
 
 
 def wanted_steps(kernel: KernelFacts) -> tuple[int, ...]:
@@ -33,28 +36,42 @@ def missing_steps(production: Sequence[KernelFacts], small: Sequence[KernelFacts
     ]
 
 
-def multi_step_sizes(kernels: Sequence[KernelFacts], knobs: dict[str, int], start: dict[str, int]) -> dict[str, int]:
-    """Sizes, at least `start`, at which every grid axis should take its wanted steps. An axis that walks over an array
-    dimension of a knob's size sets that knob; a dimension that is a product of knobs (flattened rows) sets its largest
-    factor. Never above the production sizes `knobs`."""
-    made = dict(start)
-    for kernel in kernels:
-        for want, pairs in zip(wanted_steps(kernel), kernel.axis_blocks, strict=True):
-            for dimension, block in pairs:
-                _enlarge(made, knobs, dimension, want * block)
-    return {name: min(size, knobs[name]) for name, size in made.items()}
+def multi_step_sizes(
+    kernels: Sequence[KernelFacts], knobs: dict[str, int], start: dict[str, int]
+) -> list[dict[str, int]]:
+    """Sizes, at least `start`, at which every grid axis should take its wanted steps; several guesses, smallest first.
+
+    An axis that walks over an array dimension of a knob's size sets that knob; where several knobs have that size, each
+    of them is a guess. A dimension that is a product of knobs (flattened rows) sets its largest factor. Never above the
+    production sizes `knobs`."""
+    needs = {
+        (dimension, want * block)
+        for kernel in kernels
+        for want, pairs in zip(wanted_steps(kernel), kernel.axis_blocks, strict=True)
+        for dimension, block in pairs
+    }
+    options = [_options(knobs, dimension, need, start) for dimension, need in sorted(needs)]
+    guesses = [_merged(start, knobs, chosen) for chosen in itertools.islice(itertools.product(*options), MAX_PRODUCTS)]
+    distinct = {tuple(sorted(g.items())): g for g in guesses}
+    return sorted(distinct.values(), key=lambda g: math.prod(g.values()))[:MAX_GUESSES]
 
 
-def _enlarge(sizes: dict[str, int], knobs: dict[str, int], dimension: int, need: int) -> None:
-    same = [name for name, size in knobs.items() if size == dimension]
+def _options(knobs: dict[str, int], dimension: int, need: int, start: dict[str, int]) -> list[tuple[str, int]]:
+    same = [(name, need) for name, size in knobs.items() if size == dimension]
     if same:
-        for name in same:
-            sizes[name] = max(sizes[name], need)
-        return
+        return same
     factors = _factors(knobs, dimension)
-    if factors:
-        rest = math.prod(sizes[n] for n in factors[1:])
-        sizes[factors[0]] = max(sizes[factors[0]], math.ceil(need / rest))
+    if not factors:
+        return [("", 0)]
+    return [(factors[0], math.ceil(need / math.prod(start[n] for n in factors[1:])))]
+
+
+def _merged(start: dict[str, int], knobs: dict[str, int], chosen: Sequence[tuple[str, int]]) -> dict[str, int]:
+    made = dict(start)
+    for name, need in chosen:
+        if name:
+            made[name] = min(knobs[name], max(made[name], need))
+    return made
 
 
 def _factors(knobs: dict[str, int], dimension: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -132,5 +133,5 @@ def _where(error: WorkerError, filename: str) -> str:
 
 
 def _sentence(message: str) -> str:
-    """The first paragraph of an exception's text on one line: JAX's own go on for pages."""
-    return " ".join(message.strip().partition("\n\n")[0].split())[:MESSAGE_CHARS]
+    """The first paragraph of an exception's text on one line: JAX's own go on for pages, and end in a ruled note."""
+    return " ".join(re.split(r"\n\n|\n-{8}", message.strip())[0].split())[:MESSAGE_CHARS]

@@ -23,8 +23,6 @@ from aka.types import Candidate, Chip, Evaluation, GateResult, Profile, ShapeCas
 
 EXPORT_S = 60.0
 RUNNER_S = 120.0
-MAX_GROWTH = 6
-"""Rounds of enlarging the many-step shape before it is given up."""
 MAX_TEST_BYTES = 256 << 20
 """Inputs and outputs of the many-step shape: the NumPy machine has to walk through them."""
 VMEM_SLACK = 1.1
@@ -238,17 +236,25 @@ class Judgement:
             if not cases.missing_steps(production, self._inspect(case.label).kernels):
                 return None, ""
         missing = ["the workload has no sizes that can be changed"]
-        sizes = cases.multi_step_sizes(production, knobs, small_sizes(knobs, 1)[0]) if knobs else None
-        for _ in range(MAX_GROWTH):
-            enlarged = self.client.case(self.workload, sizes) if sizes else None
-            if enlarged is None or enlarged.min_bytes > MAX_TEST_BYTES:
-                break
-            self._export_cases(worker, [enlarged])
-            missing = cases.missing_steps(production, self._inspect(enlarged.label).kernels)
-            if not missing:
-                return enlarged, ""
-            sizes = cases.doubled(sizes or {}, knobs)
+        guesses = cases.multi_step_sizes(production, knobs, small_sizes(knobs, 1)[0]) if knobs else []
+        while guesses:
+            sizes = guesses.pop(0)
+            case = self._exported(worker, sizes)
+            if case is not None:
+                missing = cases.missing_steps(production, self._inspect(case.label).kernels)
+                if not missing:
+                    return case, ""
+            if not guesses and case is not None and (larger := cases.doubled(sizes, knobs)):
+                guesses = [larger]
         return None, f"not seen with several steps: {'; '.join(missing)}"
+
+    def _exported(self, worker: Worker, sizes: dict[str, int]) -> ShapeCase | None:
+        """The workload at these sizes with the candidate exported for it; None if it is too large or does not trace."""
+        case = self.client.case(self.workload, sizes)
+        if case is None or case.min_bytes > MAX_TEST_BYTES:
+            return None
+        self._export_cases(worker, [case])
+        return case
 
     def _performance(self, worker: Worker) -> str:
         for case in self.workload.shapes:

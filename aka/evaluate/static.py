@@ -7,6 +7,11 @@ not the only one: whatever passes still runs in the sandbox, and only its artifa
 from __future__ import annotations
 
 import ast
+import dataclasses
+import enum
+import functools
+import operator
+import typing
 
 MODULES = frozenset(
     {
@@ -34,10 +39,30 @@ ATTRIBUTES = {
             "uint16", "uint32", "uint8", "where", "zeros",
         }
     ),
+    # The other names of these modules are the modules that they import themselves; what is taken away calls or
+    # evaluates what a string names.
+    "dataclasses": frozenset(dataclasses.__all__) - {"make_dataclass"},
+    "enum": frozenset(enum.__all__),
+    "functools": frozenset(functools.__all__) - {"singledispatch", "singledispatchmethod"},
+    "operator": frozenset(operator.__all__) - {"attrgetter", "methodcaller"},
+    "typing": frozenset(typing.__all__) - {"ForwardRef", "get_type_hints"},
 }  # fmt: skip
+DENIED = {
+    "jax.numpy": frozenset(
+        {"frombuffer", "from_dlpack", "fromfile", "fromstring", "frompyfunc", "load", "save", "savez"}
+    ),
+    "jax.experimental.pallas.tpu": frozenset({"core"}),
+}
+FRAMES = frozenset(
+    {
+        "ag_frame", "cr_frame", "f_back", "f_builtins", "f_code", "f_globals", "f_locals", "gi_code", "gi_frame",
+        "tb_frame", "tb_next",
+    }
+)  # fmt: skip
+"""Attributes by which a generator or traceback leads to its caller's variables."""
 BUILTINS = frozenset(
     {
-        "open", "exec", "eval", "compile", "__import__", "globals", "locals", "vars", "setattr", "delattr", "input",
+        "open", "exec", "eval", "compile", "__import__", "globals", "locals", "vars", "setattr", "delattr",
         "breakpoint", "exit", "quit", "memoryview", "help", "__builtins__", "__loader__", "__spec__",
     }
 )  # fmt: skip
@@ -47,15 +72,34 @@ def problems(source: str) -> list[str]:
     """Every rule that the source breaks, with its line; empty for a candidate that may run. A syntax error is one."""
     try:
         tree = ast.parse(source)
+        return _walk(tree)
     except SyntaxError as error:
-        return [f"line {error.lineno}: syntax error: {error.msg}"]
+        return [f"line {error.lineno or 1}: syntax error: {error.msg}"]
+    except (ValueError, RecursionError, MemoryError) as error:
+        return [f"line 1: cannot be parsed: {type(error).__name__}: {error}"]
+
+
+def _walk(tree: ast.Module) -> list[str]:
     names = _imported(tree)
+    bases = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
     found: list[str] = []
     for node in ast.walk(tree):
-        text = _problem(node, names)
+        text = _problem(node, names) or _loose(node, names, bases, called)
         if text:
             found.append(f"line {getattr(node, 'lineno', 0)}: {text}")
     return found
+
+
+def _loose(node: ast.AST, names: dict[str, str], bases: set[int], called: set[int]) -> str | None:
+    """A module or getattr handed on as a value gets a name that the other rules do not know."""
+    if isinstance(node, ast.Name) and node.id in ("getattr", "hasattr") and id(node) not in called:
+        return f"`{node.id}` as a value: call it with a plain name"
+    if isinstance(node, ast.Name | ast.Attribute) and id(node) not in bases:
+        path = _path(node, names)
+        if path in MODULES:
+            return f"module `{path}` as a value: import it under the name that you want"
+    return None
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
@@ -83,6 +127,8 @@ def _problem(node: ast.AST, names: dict[str, str]) -> str | None:
         return _attribute(node, names)
     if isinstance(node, ast.Call):
         return _getattr(node)
+    if isinstance(node, ast.MatchClass):
+        return next((f"attribute `{a}` in a pattern" for a in node.kwd_attrs if a[0] == "_" or a in FRAMES), None)
     return None
 
 
@@ -96,22 +142,27 @@ def _import_from(node: ast.ImportFrom) -> str | None:
         return _unknown(module or "." * node.level)
     for alias in node.names:
         path = f"{module}.{alias.name}"
-        allowed = ATTRIBUTES.get(module)
-        if alias.name == "*" or alias.name.startswith("_"):
+        if alias.name == "*" or (alias.name.startswith("_") and module != "__future__"):
             return f"`from {module} import {alias.name}`: import public names one by one"
-        if allowed is not None and alias.name not in allowed and path not in MODULES:
+        if path not in MODULES and not _available(module, alias.name):
             return f"`{path}` is not available to a kernel"
     return None
+
+
+def _available(module: str, name: str) -> bool:
+    allowed = ATTRIBUTES.get(module)
+    return name not in DENIED.get(module, ()) and (allowed is None or name in allowed)
 
 
 def _attribute(node: ast.Attribute, names: dict[str, str]) -> str | None:
     if node.attr.startswith("__") or (node.attr.startswith("_") and _root(node) in names):
         return f"attribute `{node.attr}`: private names of libraries are off limits"
+    if node.attr in FRAMES:
+        return f"attribute `{node.attr}`: frames are off limits"
     if isinstance(node.ctx, ast.Store | ast.Del) and _root(node) in names:
         return f"assignment to `{ast.unparse(node)}`: a kernel may not change a library"
     module = _path(node.value, names)
-    allowed = ATTRIBUTES.get(module or "")
-    if allowed is not None and node.attr not in allowed:
+    if module is not None and f"{module}.{node.attr}" not in MODULES and not _available(module, node.attr):
         return f"`{module}.{node.attr}` is not available to a kernel"
     return None
 
@@ -121,7 +172,12 @@ def _getattr(node: ast.Call) -> str | None:
     if not (isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr")):
         return None
     name = node.args[1] if len(node.args) > 1 else None
-    plain = isinstance(name, ast.Constant) and isinstance(name.value, str) and not name.value.startswith("_")
+    plain = (
+        isinstance(name, ast.Constant)
+        and isinstance(name.value, str)
+        and not name.value.startswith("_")
+        and name.value not in FRAMES
+    )
     return None if plain else "getattr with a computed or private name"
 
 

@@ -10,9 +10,9 @@ HEAVY = frozenset(
         "convolution", "dot", "dot_general", "exponential", "exponential_minus_one", "fft", "gather", "log",
         "log_plus_one", "logistic", "power", "reduce", "reduce_window", "rng", "rng_bit_generator", "rsqrt", "scatter",
         "select_and_scatter", "sine", "cosine", "sort", "sqrt", "cbrt", "tan", "tanh", "triangular_solve", "cholesky",
-        "dynamic_gather",
+        "dynamic_conv", "dynamic_gather", "atan2",
     )
-) | {"chlo.erf", "chlo.top_k", "chlo.erf_inv", "chlo.erfc"}  # fmt: skip
+) | {"chlo.erf", "chlo.erf_inv", "chlo.erfc", "chlo.ragged_dot", "chlo.top_k"}  # fmt: skip
 MIN_ELEMENTS = 1024
 """Below this, work around a kernel is housekeeping (a scale vector, a table of offsets)."""
 MAX_CONSTANT_BYTES = 1 << 20

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from aka.errors import WorkloadError
 from aka.propose import tuner
 from aka.propose.render import render
 from aka.types import Binding, Bindings, Brief, Candidate, MemoryRecord, ReferenceKernel, Space, Trial, Workload
 
+ORIGIN = "catalog:"
 EXPLORE = 0.25
 """Share of proposals that go to another binding than the best one."""
 
@@ -46,6 +48,7 @@ class OfflineProposer:
         self._arms: dict[str, Arm] = {}
         self._looked_at: set[str] = set()
         self._tried: dict[str, set[str]] = {}
+        self._used: dict[str, None] = {}
         self._fresh_since = 0
         self._last = -1
         self.refused: dict[str, str] = {}
@@ -54,6 +57,8 @@ class OfflineProposer:
         made = trial.candidate
         self._tried.setdefault(made.binding, set()).add(tuner.key(made.params))
         self._last = trial.index
+        if made.origin.startswith(ORIGIN):
+            self._used[made.origin.removeprefix(ORIGIN)] = None
 
     def reset(self, generation: int, masked: Sequence[int], fresh: bool) -> None:
         """Masked records no longer reach the tuner (the brief leaves them out); a fresh start also hides everything
@@ -80,7 +85,9 @@ class OfflineProposer:
         return None
 
     def _bind_new(self, brief: Brief) -> None:
-        ids = dict.fromkeys(p.doc_id for p in brief.passages if p.kind == "kernel" and p.doc_id not in self._looked_at)
+        """Kernels of the passages, and those that a resumed run has used: a later retrieval leaves them out."""
+        retrieved = (p.doc_id for p in brief.passages if p.kind == "kernel")
+        ids = [i for i in dict.fromkeys([*self._used, *retrieved]) if i not in self._looked_at]
         kernels = [k for k in map(self._library, ids) if k is not None and brief.chip.name in k.chips]
         self._looked_at |= set(ids)
         if not kernels:
@@ -89,9 +96,18 @@ class OfflineProposer:
         self.refused |= answer.refused
         by_id = {k.id: k for k in kernels}
         for binding in answer.bindings:
-            kernel = by_id[binding.kernel]
-            space = self._planner.space(brief.workload, kernel, binding)
-            self._arms[binding.key] = Arm(kernel, binding, space)
+            self._add_arm(brief.workload, by_id[binding.kernel], binding)
+
+    def _add_arm(self, workload: Workload, kernel: ReferenceKernel, binding: Binding) -> None:
+        try:
+            space = self._planner.space(workload, kernel, binding)
+        except WorkloadError as error:
+            self.refused[kernel.id] = f"has no search space at these shapes: {error}"
+            return
+        if empty := [name for name, values in space.space.items() if not values]:
+            self.refused[kernel.id] = f"has no values for {', '.join(empty)} at these shapes"
+            return
+        self._arms[binding.key] = Arm(kernel, binding, space)
 
     def _order(self, brief: Brief) -> list[Arm]:
         """The fastest binding first, now and then another one. Seeded by run and trial."""
@@ -107,7 +123,7 @@ class OfflineProposer:
         return Candidate(
             code=render(arm.kernel, arm.binding, params, brief.workload),
             plan=f"{arm.kernel.title}: {how} {settings}",
-            origin=f"catalog:{arm.kernel.id}",
+            origin=ORIGIN + arm.kernel.id,
             parent=best,
             family=arm.kernel.family,
             binding=arm.binding.key,

@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import keyword
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aka.types import Binding, ReferenceKernel, Workload
 
-DROPPED = ("reference", "search_space", "TUNED_PARAMS")
+TUNED = "TUNED_PARAMS"
+DROPPED = ("reference", "search_space", TUNED)
 
 
 def render(kernel: ReferenceKernel, binding: Binding, params: Mapping[str, Any], workload: Workload) -> str:
-    """The kernel's file without docstring, reference and search space, its TUNED_PARAMS set to `params`, and a
+    """The kernel's file without docstring, reference and search space, `params` put into its TUNED_PARAMS, and a
     `workload` function with the op's own argument names."""
     tree = ast.parse(kernel.source)
-    lines = kernel.source.splitlines()
-    dropped = {n for node in _droppable(tree) for n in range(_first_line(node), (node.end_lineno or 0) + 1)}
+    lines = _lines(kernel.source)
+    dropped = {n for node in _droppable(tree) for n in range(_first_line(node, lines), (node.end_lineno or 0) + 1)}
     body = "\n".join(line for i, line in enumerate(lines, 1) if i not in dropped).strip("\n")
     names = _names(workload.argument_names, tree)
-    head = f'"""{workload.name}: {kernel.title} (reference kernel {kernel.id})."""\n\n'
-    tuned = f"TUNED_PARAMS = {dict(params)!r}"
+    about = f"{workload.name}: {kernel.title} (reference kernel {kernel.id})."
+    head = f'"""{_quotable(about)}"""\n\n'
+    tuned = f"TUNED_PARAMS = {_defaults(tree) | dict(params)!r}"
     return head + _after_imports(_squeeze(body), tuned) + "\n\n\n" + _workload(names, binding, params, workload) + "\n"
 
 
 def _droppable(tree: ast.Module) -> list[ast.stmt]:
     docstring = [n for n in tree.body[:1] if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
     return docstring + [n for n in tree.body if _bound_name(n) in DROPPED]
+
+
+def _defaults(tree: ast.Module) -> dict[str, Any]:
+    """The file's own TUNED_PARAMS: its functions may read more of them than the search space holds at these shapes."""
+    found = [n.value for n in tree.body if isinstance(n, ast.Assign | ast.AnnAssign) and _bound_name(n) == TUNED]
+    try:
+        return dict(ast.literal_eval(found[0])) if found and found[0] else {}
+    except (TypeError, ValueError):  # computed ones stay unknown
+        return {}
 
 
 def _bound_name(node: ast.stmt) -> str | None:
@@ -38,9 +50,23 @@ def _bound_name(node: ast.stmt) -> str | None:
     return node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else None
 
 
-def _first_line(node: ast.stmt) -> int:
+def _first_line(node: ast.stmt, lines: Sequence[str]) -> int:
+    """That of its decorators or of the comment right above it, if it has any."""
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-    return min([node.lineno, *(d.lineno for d in decorators)])
+    first = min([node.lineno, *(d.lineno for d in decorators)])
+    while first > 1 and lines[first - 2].startswith("#"):
+        first -= 1
+    return first
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as Python counts them; `splitlines` also breaks at form feeds and other separators."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _quotable(text: str) -> str:
+    """`text` on one line, fit for a docstring: names come from op.py and may hold anything."""
+    return " ".join(text.split()).replace("\\", "/").replace('"', "'")
 
 
 def _squeeze(text: str) -> str:
@@ -53,16 +79,23 @@ def _squeeze(text: str) -> str:
 def _after_imports(body: str, statement: str) -> str:
     """`statement` placed behind the last top-level import: the kernel's defaults may read it."""
     imports = [n for n in ast.parse(body).body if isinstance(n, ast.Import | ast.ImportFrom)]
-    lines = body.splitlines()
+    lines = _lines(body)
     at = max((n.end_lineno or 0 for n in imports), default=0)
     rest = "\n".join(lines[at:]).lstrip("\n")
     return "\n".join(lines[:at]) + f"\n\n{statement}\n\n\n{rest}"
 
 
 def _names(names: Sequence[str], tree: ast.Module) -> list[str]:
-    """Argument names that collide with nothing at the kernel's top level."""
+    """Argument names that collide with nothing: neither the kernel's top level, nor Python's builtins (the static gate
+    cannot tell a parameter called `input` or `vars` from the builtin), nor each other."""
     taken = {_bound_name(n) for n in tree.body} | {"jax", "jnp", "pl", "pltpu", "lax", "functools", "math", "kernel"}
-    return [f"{n}_" if n in taken or keyword.iskeyword(n) else n for n in names]
+    taken |= {TUNED, *keyword.kwlist, *dir(builtins)}
+    made: list[str] = []
+    for name in names:
+        while name in taken or name in made or (name.endswith("_") and name in names and name != names[len(made)]):
+            name += "_"
+        made.append(name)
+    return made
 
 
 def _workload(names: Sequence[str], binding: Binding, params: Mapping[str, Any], workload: Workload) -> str:

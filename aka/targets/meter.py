@@ -137,29 +137,22 @@ def _simulated(
 
 def _plan(kernel: Kernel) -> tuple[regrid.Grid, regrid.Grid]:
     """The two grids to simulate, equal where the whole one is short or nothing in it can be cut."""
-    if pairing.steps(kernel) <= WHOLE_STEPS:
+    if pairing.steps(kernel.grid) <= WHOLE_STEPS:
         return kernel.grid, kernel.grid
     first, second = regrid.plan(kernel)
-    if first != second and _product(first) > LONG_STEPS:
+    if first != second and pairing.steps(first) > LONG_STEPS:
         return regrid.plan(kernel, ratio=2)
     return first, second
-
-
-def _product(grid: regrid.Grid) -> int:
-    product = 1
-    for extent in grid:
-        product *= max(1, extent)
-    return product
 
 
 def _kernel_op(row: hlo.Row, runs: tuple[Run, Run], kernel: Kernel, plan: tuple[regrid.Grid, regrid.Grid]) -> Op:
     small, large = (_cycles(row, run) for run in runs)
     moved, exact = pairing.kernel_bytes(kernel, row)
-    steps = pairing.steps(kernel)
+    steps = pairing.steps(kernel.grid)
     cycles: float | None = large
     certain = "exact loop"
     if small is not None and large is not None and plan[0] != plan[1]:
-        line = regrid.extrapolate(small, _product(plan[0]), large, _product(plan[1]), steps)
+        line = regrid.extrapolate(small, pairing.steps(plan[0]), large, pairing.steps(plan[1]), steps)
         cycles, certain = max(line, large), "extrapolated"
     if large is None:
         certain = "floor"
@@ -185,7 +178,7 @@ def _counted(
 def _counted_op(row: hlo.Row, run: Run, kernel: Kernel) -> Op:
     static = run.bundles.get(row.name)
     moved, exact = pairing.kernel_bytes(kernel, row)
-    steps = pairing.steps(kernel)
+    steps = pairing.steps(kernel.grid)
     certain = "bundle count"
     if static is None or pairing.has_loops(kernel):
         certain = "floor"

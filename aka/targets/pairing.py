@@ -53,6 +53,6 @@ def has_loops(kernel: Kernel) -> bool:
     return any(op.name in ("scf.for", "scf.while") for op in walk(kernel.program.main.body))
 
 
-def steps(kernel: Kernel) -> int:
-    """Grid steps of one run; a dynamic axis counts once."""
-    return math.prod(max(1, g) for g in kernel.grid)
+def steps(grid: Sequence[int]) -> int:
+    """Steps of a grid; a dynamic axis counts once."""
+    return math.prod(max(1, g) for g in grid)

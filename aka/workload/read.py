@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def _read(path: Path, required: tuple[str, ...]) -> SourceFile:
         tree = ast.parse(text, filename=str(path))
     except SyntaxError as error:
         raise WorkloadError(f"{path}:{error.lineno}: syntax error: {error.msg}") from None
+    except (RecursionError, MemoryError):
+        raise WorkloadError(f"{path}: nested too deeply for Python's parser") from None
     names = frozenset(_defined(tree))
     for name in required:
         if name not in names:
@@ -61,6 +64,8 @@ def _read(path: Path, required: tuple[str, ...]) -> SourceFile:
 
 
 def _text(path: Path) -> str:
+    if not str(path).isprintable():
+        raise WorkloadError(f"{str(path)!r}: the path holds bytes that are not UTF-8, or control characters")
     try:
         info = path.stat()
     except OSError as error:
@@ -80,20 +85,18 @@ def _text(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise WorkloadError(f"{path}: not UTF-8: byte {data[error.start]:#04x} at offset {error.start}") from None
+        at = error.start + len(data) - len(error.object)  # the decoder counts from behind a BOM
+        raise WorkloadError(f"{path}: not UTF-8: byte {data[at]:#04x} at offset {at}") from None
 
 
-def _defined(tree: ast.Module) -> list[str]:
-    """Names bound at the top level, also inside `if` and `try` blocks there."""
-    found: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            if node.col_offset == 0 or node in tree.body:
-                found.append(node.name)
-        elif isinstance(node, ast.Assign):
-            found += [t.id for t in node.targets if isinstance(t, ast.Name)]
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found.append(node.target.id)
-        elif isinstance(node, ast.ImportFrom | ast.Import):
-            found += [a.asname or a.name for a in node.names]
-    return found
+def _defined(node: ast.AST) -> Iterator[str]:
+    """Names bound at the top level, also inside `if`, `try`, `with` and loops there; not those inside functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield child.name
+        elif isinstance(child, ast.ImportFrom | ast.Import):
+            yield from (a.asname or a.name for a in child.names)
+        elif isinstance(child, ast.expr):
+            yield from (n.id for n in ast.walk(child) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+        else:
+            yield from _defined(child)

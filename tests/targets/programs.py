@@ -77,7 +77,7 @@ def hoarding():
     shape = jax.ShapeDtypeStruct((64, 128), jnp.float32)
 
     def body(x, out, scratch):
-        scratch[0:8, 0:128] = x[...]
+        scratch[pl.ds(pl.program_id(0) * 8, 8), 0:128] = x[...]
         out[...] = scratch[0:8, 0:128]
 
     scratch = pltpu.VMEM((8192, 1024), jnp.float32)
@@ -93,10 +93,10 @@ def dynamic():
     spec = pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=1,
         grid=(8,),
-        in_specs=[pl.BlockSpec((128, 1024), lambda i, n: (i, 0))],
-        out_specs=pl.BlockSpec((128, 1024), lambda i, n: (i, 0)),
+        in_specs=[pl.BlockSpec((32, 256), lambda i, n: (i, 0))],
+        out_specs=pl.BlockSpec((32, 256), lambda i, n: (i, 0)),
     )
-    shape = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+    shape = jax.ShapeDtypeStruct((256, 256), jnp.float32)
     return pl.pallas_call(looping_body, grid_spec=spec, out_shape=shape), [jax.ShapeDtypeStruct((1,), jnp.int32), shape]
 
 
