@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 METER_CPU_S = 60
-"""Processor seconds for one simulation; an XLA baseline that takes longer is answered at reduced sizes or by its floor."""
+"""Processor seconds for one simulation; a longer XLA baseline is answered at reduced sizes or by its floor."""
 METER_DUMP = "{tmp}/aka-dump"
 """Where the compiler writes its schedules: in the worker's private temporary folder, whose name the sandbox knows."""
 

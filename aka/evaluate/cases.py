@@ -37,29 +37,37 @@ def missing_steps(production: Sequence[KernelFacts], small: Sequence[KernelFacts
 
 
 def multi_step_sizes(
-    kernels: Sequence[KernelFacts], knobs: dict[str, int], start: dict[str, int]
+    kernels: Sequence[KernelFacts],
+    knobs: dict[str, int],
+    start: dict[str, int],
+    small: Sequence[KernelFacts] = (),
 ) -> list[dict[str, int]]:
     """Sizes, at least `start`, at which every grid axis should take its wanted steps; several guesses, smallest first.
 
-    An axis that walks over an array dimension of a knob's size sets that knob; where several knobs have that size, each
-    of them is a guess. A dimension that is a product of knobs (flattened rows) sets its largest factor. Never above the
-    production sizes `knobs`."""
-    needs = {
-        (dimension, want * block)
-        for kernel in kernels
-        for want, pairs in zip(wanted_steps(kernel), kernel.axis_blocks, strict=True)
-        for dimension, block in pairs
-    }
-    options = [_options(knobs, dimension, need, start) for dimension, need in sorted(needs)]
+    An axis that walks over an array dimension of a knob's size sets that knob. Where several knobs have that size, the
+    kernels at the `start` sizes (`small`), where knobs differ, tell which one it is, or else each of them is a guess. A
+    dimension that is a product of knobs (flattened rows) sets its largest factor. Never above the production `knobs`.
+    """
+    needs: dict[tuple[int, int, int], None] = {}
+    for i, kernel in enumerate(kernels):
+        for axis, (want, pairs) in enumerate(zip(wanted_steps(kernel), kernel.axis_blocks, strict=True)):
+            there = small[i].axis_blocks[axis] if i < len(small) and axis < len(small[i].axis_blocks) else ()
+            for j, (dimension, block) in enumerate(pairs):
+                needs.setdefault((dimension, want * block, there[j][0] if len(there) == len(pairs) else 0))
+    options = [_options(knobs, start, *need) for need in sorted(needs)]
     guesses = [_merged(start, knobs, chosen) for chosen in itertools.islice(itertools.product(*options), MAX_PRODUCTS)]
     distinct = {tuple(sorted(g.items())): g for g in guesses}
     return sorted(distinct.values(), key=lambda g: math.prod(g.values()))[:MAX_GUESSES]
 
 
-def _options(knobs: dict[str, int], dimension: int, need: int, start: dict[str, int]) -> list[tuple[str, int]]:
-    same = [(name, need) for name, size in knobs.items() if size == dimension]
+def _options(
+    knobs: dict[str, int], start: dict[str, int], dimension: int, need: int, small: int
+) -> list[tuple[str, int]]:
+    """(knob, size) pairs that may give a dimension the size that it needs; `small` is its size at `start`, or 0."""
+    same = [name for name, size in knobs.items() if size == dimension]
     if same:
-        return same
+        told = [name for name in same if start[name] == small]
+        return [(name, need) for name in told or same]
     factors = _factors(knobs, dimension)
     if not factors:
         return [("", 0)]

@@ -16,7 +16,7 @@ from aka.errors import WireError, WorkerDied, WorkerTimeout
 from aka.evaluate import cases, inputs, static, structure
 from aka.evaluate.client import PlannerClient, small_sizes
 from aka.evaluate.correctness import FEW, Checker, Fault, Tally
-from aka.evaluate.facts import ArtifactFacts
+from aka.evaluate.facts import ArtifactFacts, KernelFacts
 from aka.evaluate.performance import Meter
 from aka.evaluate.pool import Pool, Worker, WorkerEnded, WorkerError
 from aka.types import Candidate, Chip, Evaluation, GateResult, Profile, ShapeCase, Timing, Workload, decode, encode
@@ -232,11 +232,11 @@ class Judgement:
         production = self._inspect(self.workload.primary.label).kernels
         if not any(n > 1 for k in production for n in k.grid):
             return None, ""
-        for case in self.workload.test_shapes:
-            if not cases.missing_steps(production, self._inspect(case.label).kernels):
+        for small in self.workload.test_shapes:
+            if not cases.missing_steps(production, self._inspect(small.label).kernels):
                 return None, ""
         missing = ["the workload has no sizes that can be changed"]
-        guesses = cases.multi_step_sizes(production, knobs, small_sizes(knobs, 1)[0]) if knobs else []
+        guesses = self._guesses(production)
         while guesses:
             sizes = guesses.pop(0)
             case = self._exported(worker, sizes)
@@ -247,6 +247,15 @@ class Judgement:
             if not guesses and case is not None and (larger := cases.doubled(sizes, knobs)):
                 guesses = [larger]
         return None, f"not seen with several steps: {'; '.join(missing)}"
+
+    def _guesses(self, production: Sequence[KernelFacts]) -> list[dict[str, int]]:
+        """Many-step sizes that grow from the test shape whose sizes differ most from each other."""
+        knobs = self.workload.primary.knobs
+        known = [c for c in self.workload.test_shapes if c.knobs.keys() == knobs.keys()]
+        if not knobs or not known:
+            return cases.multi_step_sizes(production, knobs, small_sizes(knobs, 1)[0]) if knobs else []
+        start = max(known, key=lambda c: len(set(c.knobs.values())))
+        return cases.multi_step_sizes(production, knobs, start.knobs, self._inspect(start.label).kernels)
 
     def _exported(self, worker: Worker, sizes: dict[str, int]) -> ShapeCase | None:
         """The workload at these sizes with the candidate exported for it; None if it is too large or does not trace."""

@@ -120,6 +120,11 @@ class Op:
         sizes = {n for leaf in base["leaves"] for n in leaf["shape"] if n > 1}
         return found | {f"dim:{n}": n for n in sorted(sizes - explained)}
 
+    def sizes(self, knobs: Mapping[str, int], config: Mapping[str, Any]) -> dict[str, int]:
+        """The values that `knobs` have under other CONFIG overrides."""
+        merged = self.merged(config)
+        return {name: int(merged.get(name.removeprefix("config:"), size)) for name, size in knobs.items()}
+
     def _moved(self, config: dict[str, Any], key: str, value: int, base: dict[str, Any]) -> set[int]:
         """Dimension sizes that change when a CONFIG value is doubled (empty: it is not a size)."""
         try:

@@ -30,7 +30,7 @@ def run_describe(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, An
     cases = [op.case(c) for c in overrides]
     knobs = op.knobs(overrides[0])
     cases[0]["knobs"] = knobs
-    tests = [op.case(c) | {"knobs": {}} for c in op.listed("TEST_SHAPES")]
+    tests = [op.case(c) | {"knobs": op.sizes(knobs, c)} for c in op.listed("TEST_SHAPES")]
     closed, _ = export.trace(op.function(overrides[0], "workload"), cases[0]["inputs"])
     module = op.module(overrides[0])
     return {

@@ -66,18 +66,31 @@ def reduction_axes(kernel: Any) -> list[int]:
 
 
 def axis_blocks(kernel: Any) -> list[list[list[int]]]:
-    """For each grid axis, the distinct [array dimension, block size] pairs that its steps walk over."""
-    made: list[list[list[int]]] = []
-    for axis in range(len(kernel.grid)):
-        pairs: set[tuple[int, int]] = set()
-        for window in kernel.windows:
-            if window.indices is None or kernel.grid[axis] < 2:
-                continue
-            steps = window.indices.reshape(*kernel.grid, -1)
-            moved = (np.diff(steps, axis=axis) != 0).any(axis=tuple(range(steps.ndim - 1)))
-            pairs |= {(window.array[d], window.block[d]) for d in np.flatnonzero(moved)}
-        made.append([list(p) for p in sorted(pairs)])
+    """For each grid axis, the [array dimension, block size] pairs that its steps walk over, in the order of the
+    windows. Told by the index maps at made-up grid points, so that an axis of one step has its pairs too."""
+    rank = len(kernel.grid)
+    made: list[list[list[int]]] = [[] for _ in range(rank)]
+    for window in kernel.windows:
+        if window.index_map is not None and rank:
+            for axis, dimension in sorted(_walks(kernel, window, rank)):
+                made[axis].append([window.array[dimension], window.block[dimension]])
     return made
+
+
+def _walks(kernel: Any, window: Any, rank: int) -> set[tuple[int, int]]:
+    """(grid axis, dimension) pairs: which block indices change when one program id grows. Two starting points, since
+    a map may clamp or divide its ids."""
+    from aka.artifact.scalars import index_map
+
+    found: set[tuple[int, int]] = set()
+    for start in (0, 8):
+        points = np.full((rank + 1, rank), start, np.int64)
+        points[1:] += 8 * np.eye(rank, dtype=np.int64)
+        indices = index_map(kernel.program.functions[window.index_map], points, None)
+        if indices is not None:
+            axes, dimensions = np.nonzero(indices[1:] != indices[:1])
+            found |= {(int(a), int(d)) for a, d in zip(axes, dimensions, strict=True)}
+    return found
 
 
 def _moves(indices: np.ndarray[Any, Any], grid: tuple[int, ...], axis: int) -> bool:

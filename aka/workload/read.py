@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import stat
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,7 @@ def _read(path: Path, required: tuple[str, ...]) -> SourceFile:
 
 
 def _text(path: Path) -> str:
-    if not str(path).isprintable():
+    if any(unicodedata.category(c) in ("Cc", "Cs") for c in str(path)):
         raise WorkloadError(f"{str(path)!r}: the path holds bytes that are not UTF-8, or control characters")
     try:
         info = path.stat()
