@@ -176,8 +176,8 @@ class Space:
 
     @property
     def tuned(self) -> dict[str, Any]:
-        """The defaults where they are among the choices at these shapes, else the first choice."""
-        return {k: self.defaults[k] if self.defaults.get(k) in v else v[0] for k, v in self.space.items()}
+        """The first choice of each parameter: the kernel's own advice for these shapes on this chip."""
+        return {name: choices[0] for name, choices in self.space.items()}
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,18 @@ DESCRIBE_S = 60.0
 MESSAGE_CHARS = 400
 
 
+@dataclasses.dataclass(frozen=True)
+class ReferenceArtifacts:
+    """The op for the CPU: `exact` in float64 (None: `why` it has no such twin), `chip` with the MXU's rounding (None:
+    no dots), `native` as it is, `draws` with its inner roundings drawn anew."""
+
+    exact: bytes | None
+    chip: bytes | None
+    native: bytes
+    draws: tuple[bytes, ...]
+    why: str | None
+
+
 class PlannerClient:
     """One planner process per workload: op.py is the user's own code, but it stays in the sandbox all the same."""
 
@@ -53,10 +65,11 @@ class PlannerClient:
             return None
         return decode(ShapeCase, result)
 
-    def reference(self, workload: Workload, case: ShapeCase) -> tuple[bytes | None, bytes | None, bytes, str | None]:
-        """CPU artifacts of the op: exact (float64), with the MXU's rounding, native; and why the first two are None."""
+    def reference(self, workload: Workload, case: ShapeCase) -> ReferenceArtifacts:
+        """The op itself for the CPU, exact and as it may err."""
         result, blobs = self._ask("reference", {**_named(workload), "case": encode(case)}, path=Path(workload.path))
-        return blobs[0] or None, blobs[1] or None, blobs[2], result["why"]
+        exact, chip, native, *draws = blobs
+        return ReferenceArtifacts(exact or None, chip or None, native, tuple(draws), result["why"])
 
     def baseline(self, workload: Workload, case: ShapeCase) -> bytes:
         """The workload as plain XLA for the chip: a TPU artifact."""

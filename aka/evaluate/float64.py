@@ -58,15 +58,18 @@ class References(NamedTuple):
     native: Callable[..., Any]
 
 
-def evaluate64(closed_jaxpr: ClosedJaxpr, *args: Any, mxu_bf16: bool = False) -> list[Any]:
+def evaluate64(closed_jaxpr: ClosedJaxpr, *args: Any, mxu_bf16: bool = False, grid: float | None = None) -> list[Any]:
     """The flat results of `closed_jaxpr` in float64; `args` are its flat inputs, in its own dtypes or as float64.
 
     With `mxu_bf16`, float32 operands of a dot or conv of default precision are rounded to bfloat16 (to nearest, ties
     to even) before an exact accumulation, and bfloat16 ones too, which other passes have left unrounded.
-    Raises NotLiftable. Works under any JAX transformation; enters x64 by itself.
+    With `grid` (a factor such as 1.2), every intermediate that the op itself holds in bfloat16 or float16 is rounded to
+    that precision, on a number grid scaled by the factor: another draw of the same rounding errors, which tells how
+    much they matter. Results are not rounded. Raises NotLiftable. Works under any JAX transformation and enters x64 by
+    itself.
     """
     with jax.enable_x64(True):
-        return _Lift(mxu_bf16).run(closed_jaxpr.jaxpr, closed_jaxpr.consts, args)
+        return _Lift(mxu_bf16, grid).run(closed_jaxpr.jaxpr, closed_jaxpr.consts, args, last=True)
 
 
 def reference_functions(fn: Callable[..., Any], examples: Sequence[Any] | None = None) -> References:
@@ -112,6 +115,13 @@ def primitives(fn: Callable[..., Any], examples: Sequence[Any]) -> frozenset[str
     return frozenset(walk(_trace(fn, examples)[0].jaxpr))
 
 
+def rounds_inside(closed_jaxpr: ClosedJaxpr, specs: Sequence[Any]) -> bool:
+    """Whether the op rounds intermediates to bfloat16 or float16; `specs` are its lifted inputs."""
+    made = jax.make_jaxpr(lambda *args: evaluate64(closed_jaxpr, *args, grid=2.0))(*specs)
+    plain = jax.make_jaxpr(lambda *args: evaluate64(closed_jaxpr, *args))(*specs)
+    return str(made).count("reduce_precision") > str(plain).count("reduce_precision")
+
+
 def _trace(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[ClosedJaxpr, Any]:
     """The op's jaxpr with x64 off (as its author meant it), and the tree of its results."""
     specs = jax.tree.map(lambda x: Spec(np.shape(x), x.dtype), tuple(args))
@@ -120,11 +130,25 @@ def _trace(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[ClosedJaxpr, An
     return closed, jax.tree.structure(shapes)
 
 
+# They move values about or choose among them: whatever was rounded before stays as it is.
+_EXACT = frozenset(
+    {
+        "abs", "argmax", "argmin", "broadcast_in_dim", "clamp", "concatenate", "cond", "copy", "copy_p",
+        "dynamic_slice",
+        "dynamic_update_slice", "expand_dims", "gather", "max", "min", "neg", "pad", "reduce_max", "reduce_min",
+        "reshape", "rev", "scan", "scatter", "select_n", "slice", "sort", "split", "squeeze", "stop_gradient",
+        "transpose", "while",
+    }
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class _Lift:
     mxu_bf16: bool
+    grid: float | None
 
-    def run(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    def run(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], *, last: bool = False) -> list[Any]:
+        """`last`: this jaxpr's results are the op's own, so that rounding them is no intermediate error."""
         values: dict[Any, Any] = {}
 
         def read(atom: Any) -> Any:
@@ -133,24 +157,29 @@ class _Lift:
         variables: list[Any] = [*jaxpr.constvars, *jaxpr.invars]
         for var, value in zip(variables, [*consts, *args], strict=True):
             values[var] = lift(value, var.aval.dtype)
+        results = {v for v in jaxpr.outvars if not isinstance(v, Literal)} if last else set()
         for eqn in jaxpr.eqns:
-            values.update(zip(eqn.outvars, self.equation(eqn, [read(v) for v in eqn.invars]), strict=True))
+            ends = not results.isdisjoint(eqn.outvars)
+            values.update(zip(eqn.outvars, self.equation(eqn, [read(v) for v in eqn.invars], ends), strict=True))
         return [read(v) for v in jaxpr.outvars]
 
-    def equation(self, eqn: Any, args: list[Any]) -> Sequence[Any]:
+    def equation(self, eqn: Any, args: list[Any], ends: bool) -> Sequence[Any]:
         name = eqn.primitive.name
         if eqn.effects:
             raise NotLiftable(name, "it has effects")
         body = eqn.params[_INLINED[name]] if name in _INLINED else None
-        out = apply_rule(self, eqn, args) if body is None else self.inline(body, args)
+        out = apply_rule(self, eqn, args) if body is None else self.inline(body, args, last=ends)
         for var, value in zip(eqn.outvars, out, strict=True):
             if value.dtype != lifted_dtype(var.aval.dtype) or value.shape != var.aval.shape:
                 raise NotLiftable(name, f"it gives {value.dtype}{list(value.shape)} for {var.aval}")
-        return out
+        if self.grid is None or ends or body is not None or name in _EXACT:
+            return out
+        return [_regridded(value, var.aval.dtype, self.grid) for var, value in zip(eqn.outvars, out, strict=True)]
 
-    def inline(self, body: Any, args: Sequence[Any]) -> list[Any]:
+    def inline(self, body: Any, args: Sequence[Any], *, last: bool = False) -> list[Any]:
         """Run a ClosedJaxpr or an open one without constants."""
-        return self.run(body.jaxpr, body.consts, args) if isinstance(body, ClosedJaxpr) else self.run(body, (), args)
+        closed = isinstance(body, ClosedJaxpr)
+        return self.run(body.jaxpr if closed else body, body.consts if closed else (), args, last=last)
 
     def retrace(self, body: Any) -> Any:
         """The same body as a jaxpr over float64, in the form (closed or open) that it came in."""
@@ -158,6 +187,13 @@ class _Lift:
         specs = [Spec(v.aval.shape, lifted_dtype(v.aval.dtype)) for v in inner.invars]
         made = jax.make_jaxpr(lambda *args: self.inline(body, args))(*specs)
         return made if isinstance(body, ClosedJaxpr) else made.jaxpr
+
+
+def _regridded(value: Any, dtype: Any, grid: float) -> Any:
+    bits = {"bfloat16": (8, 7), "float16": (5, 10)}.get(np.dtype(dtype).name)
+    if bits is None:
+        return value
+    return jax.lax.reduce_precision(value * grid, exponent_bits=11, mantissa_bits=bits[1]) / grid
 
 
 def _subjaxprs(params: dict[str, Any]) -> list[Jaxpr]:

@@ -8,6 +8,8 @@ The limit of an element is a sum of:
   ten lose if that is more; and for sums that one product dominates, 2^-7 x |exact|;
 - where nudged references are given, how far they move the row (root mean square over them), 8 times: a running sum of
   50 equal numbers errs by 1e-6, and on a constant row this is all that is left of a normalisation;
+- where the op rounds intermediates to a narrow float, what other draws of these roundings move the row, 4 times: the
+  native run is one draw, and a lucky one where the intermediates happen to be round numbers;
 - the smallest normal number of the dtype, for hardware that flushes below it.
 A row is the last axis. There is no other absolute term, so small outputs are judged by their own size.
 
@@ -28,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 _RELATIVE_FLOAT32 = 5e-5
 _ROUNDING = 2.0**-19
-_NATIVE, _CHIP, _NUDGED = 4.0, 2.0, 8.0
+_NATIVE, _CHIP, _NUDGED, _DRAWN = 4.0, 2.0, 8.0, 4.0
 # Two bfloat16 half-ulps: what a dot that one product dominates may lose by rounding its two operands.
 _ONE_PASS = 2.0**-7
 # Masks and other fill constants; they say nothing about the size of the ordinary values beside them.
@@ -80,6 +82,7 @@ def limits(
     native: Array,
     chip: Array | None,
     nudged: Sequence[Array],
+    draws: Sequence[Array],
     judged: Array,
     form: Format,
     rtol: float | None,
@@ -103,6 +106,9 @@ def limits(
     moves = np.sqrt(np.mean([np.where(ordinary, (n - exact) ** 2, 0.0) for n in nudged], axis=0)) if nudged else None
     if moves is not None:
         limit += _NUDGED * _pooled(moves, ordinary, own)
+    if draws:
+        drawn = np.max([np.abs(d - exact) for d in draws], axis=0)
+        limit += _DRAWN * np.maximum(_pooled(drawn, ordinary, own), np.where(np.isfinite(drawn), drawn, 0.0))
     if chip is not None:
         limit += _one_pass(np.abs(chip - exact), ordinary, scale, size, moves)
     return limit, scale

@@ -61,11 +61,13 @@ class _Leaf:
     native: Array
     chip: Array | None
     nudged: tuple[Array, ...]
+    draws: tuple[Array, ...]
     dtype: str
 
     @property
     def others(self) -> list[Array]:
-        return [self.native, *([] if self.chip is None else [self.chip]), *self.nudged]
+        """Every other answer that the op itself may give."""
+        return [self.native, *([] if self.chip is None else [self.chip]), *self.nudged, *self.draws]
 
 
 def compare(
@@ -78,13 +80,15 @@ def compare(
     atol: float | None = None,
     *,
     nudged: Sequence[Sequence[Array]] = (),
+    draws: Sequence[Sequence[Array]] = (),
 ) -> Comparison | Skip:
     """Judge the flat outputs `got` of a candidate on one argument list.
 
     `exact` and `chip` are the float64 references (see `aka.evaluate.float64`), `native` the op's own run on the CPU,
     `dtypes` the op's output dtypes; `chip` is None for an op without dots. `nudged` holds the outputs of `exact` on
     inputs moved by a rounding (`aka.evaluate.inputs.nudge`): four of them make constant rows, row sums near zero and
-    integers that hang on a rounding safe to judge. `rtol` takes the place of the dtype's relative term, `atol` that
+    integers that hang on a rounding safe to judge. `draws` holds other draws of the op's own inner roundings (see
+    `evaluate64`'s grid). `rtol` takes the place of the dtype's relative term, `atol` that
     of the rounding term, times the row's scale where that is below 1; both are named in `flags`.
     """
     wrong = _form(got, exact, dtypes)
@@ -92,8 +96,8 @@ def compare(
         return Comparison(False, float("inf"), 0.0, float("inf"), None, None, None, wrong)
     results = []
     for i, name in enumerate(dtypes):
-        moved = tuple(n[i] for n in nudged)
-        leaf = _Leaf(i, got[i], exact[i], native[i], None if chip is None else chip[i], moved, name)
+        moved, drawn = tuple(n[i] for n in nudged), tuple(d[i] for d in draws)
+        leaf = _Leaf(i, got[i], exact[i], native[i], None if chip is None else chip[i], moved, drawn, name)
         form = number_format(name)
         results.append(_integer(leaf) if form is None else _float(leaf, form, rtol, atol))
     return _together(results, rtol, atol)
@@ -199,9 +203,9 @@ def _at(
 
 
 def _float(leaf: _Leaf, form: Format, rtol: float | None, atol: float | None) -> Comparison | Skip:
-    got, exact, *others = (_wide(a) for a in (leaf.got, leaf.exact, *leaf.others))
-    native, chip = others[0], others[1] if leaf.chip is not None else None
-    nudged = others[1 + (chip is not None) :]
+    got, exact, native = _wide(leaf.got), _wide(leaf.exact), _wide(leaf.native)
+    chip = None if leaf.chip is None else _wide(leaf.chip)
+    nudged, draws = [_wide(n) for n in leaf.nudged], [_wide(d) for d in leaf.draws]
     if not got.size:
         return _passed(0)
     judged = _judged(exact, native, form)
@@ -210,7 +214,7 @@ def _float(leaf: _Leaf, form: Format, rtol: float | None, atol: float | None) ->
         why = f"the op itself overflows, or is NaN otherwise than exactly, on {excused} of {judged.size} elements"
         return Skip(why, excused / judged.size)
     with np.errstate(invalid="ignore", over="ignore"):
-        limit, scale = limits(exact, native, chip, nudged, judged, form, rtol, atol)
+        limit, scale = limits(exact, native, chip, nudged, draws, judged, form, rtol, atol)
         loose = judged & np.isfinite(exact) & (limit - form.tiny > 0.5 * np.maximum(np.abs(exact), scale))
         if loose.mean() > 0.5:
             return Skip("the op's own rounding is as large as its result", float(loose.mean()))

@@ -10,6 +10,8 @@ from typing import Any
 from aka.evaluate import loading
 from aka.evaluate.opfile import Op, argument_names, as_arguments, tolerance
 
+ROUNDING_GRIDS = (1.17, 1.41)
+
 
 def warm() -> None:
     import jax
@@ -55,8 +57,9 @@ def run_case(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], 
 
 def run_reference(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """args: source, filename, case. blobs: the reference for CPU in float64 (exact), in float64 with the MXU's bf16
-    rounding of float32 operands (b"" for an op without dots), and natively; the first two are b"" where the op has no
-    float64 twin (`lifted` False: `why` says)."""
+    rounding of float32 operands (b"" for an op without dots), and natively; then, for an op that rounds intermediates
+    to bfloat16 or float16, two more draws of these roundings. Only the native one where the op has no float64 twin
+    (`lifted` False: `why` says)."""
     import jax
 
     from aka.evaluate import analysis, export, float64
@@ -73,9 +76,17 @@ def run_reference(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, A
             chip = b""
             if analysis.uses_mxu(closed.jaxpr):
                 chip = export.to_bytes(lambda *a: float64.evaluate64(closed, *a, mxu_bf16=True), wide, "cpu")
+            grids = ROUNDING_GRIDS if float64.rounds_inside(closed, wide) else ()
+            draws = [export.to_bytes(_drawn(closed, grid), wide, "cpu") for grid in grids]
     except float64.NotLiftable as error:
         return {"lifted": False, "why": str(error)}, [b"", b"", native]
-    return {"lifted": True, "why": None}, [exact, chip, native]
+    return {"lifted": True, "why": None}, [exact, chip, native, *draws]
+
+
+def _drawn(closed: Any, grid: float) -> Any:
+    from aka.evaluate import float64
+
+    return lambda *args: float64.evaluate64(closed, *args, grid=grid)
 
 
 def run_baseline(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aka.evaluate import inputs, wire
-from aka.evaluate.client import PlannerClient
+from aka.evaluate.client import PlannerClient, ReferenceArtifacts
 from aka.evaluate.pool import Pool
 from aka.types import ShapeCase, Workload
 
@@ -26,23 +26,15 @@ SMALL_BYTES = 8 << 20
 @dataclass(frozen=True)
 class Held:
     """One argument list and the reference's outputs on it: `exact` in float64, `chip` with the MXU's rounding of
-    float32 operands (None: the same as exact), `native` as the op runs on a CPU, `nudged` as exact on inputs moved by
-    a rounding."""
+    float32 operands (None: no dots), `native` as the op runs on a CPU, `nudged` as exact on inputs moved by a rounding,
+    `draws` as exact with the op's inner roundings drawn anew."""
 
     arguments: list[Array]
     exact: list[Array]
     chip: list[Array] | None
     native: list[Array]
     nudged: list[list[Array]]
-
-
-@dataclass(frozen=True)
-class _Artifacts:
-    exact: bytes | None
-    chip: bytes | None
-    native: bytes
-    why: str | None
-    sample: list[Array]
+    draws: list[list[Array]]
 
 
 class References:
@@ -50,7 +42,8 @@ class References:
 
     def __init__(self, pool: Pool, client: PlannerClient, workload: Workload, seed: int) -> None:
         self._pool, self._client, self._workload, self._seed = pool, client, workload, seed
-        self._artifacts: dict[str, _Artifacts] = {}
+        self._artifacts: dict[str, ReferenceArtifacts] = {}
+        self._samples: dict[str, list[Array]] = {}
         self._held: dict[tuple[str, str], Held] = {}
         self.notes: dict[str, str] = {}
 
@@ -63,33 +56,33 @@ class References:
         return self._held[key]
 
     def _make(self, case: ShapeCase, family: str) -> Held:
-        made = self._of(case)
+        made, sample = self._of(case), self._sample(case)
         verbatim = self._workload.has_make_inputs
-        arguments = inputs.make(family, case.inputs.leaves, self._seed, made.sample, verbatim=verbatim)
+        arguments = inputs.make(family, case.inputs.leaves, self._seed, sample, verbatim=verbatim)
         native = self._call(made.native, arguments)
         if made.exact is None:
-            return Held(arguments, [_wide(n) for n in native], None, native, [])
+            return Held(arguments, [_wide(n) for n in native], None, native, [], [])
         exact = self._call(made.exact, arguments)
         chip = self._call(made.chip, arguments) if made.chip is not None else None
         count = NUDGES if case.min_bytes <= SMALL_BYTES else 1
         nudged = [self._call(made.exact, inputs.nudge(arguments, self._seed + i)) for i in range(count)]
-        return Held(arguments, exact, chip, native, nudged)
+        draws = [self._call(draw, arguments) for draw in made.draws]
+        return Held(arguments, exact, chip, native, nudged, draws)
 
-    def _of(self, case: ShapeCase) -> _Artifacts:
+    def _of(self, case: ShapeCase) -> ReferenceArtifacts:
         if case.label not in self._artifacts:
-            exact, chip, native, why = self._client.reference(self._workload, case)
-            sample = self._sample(case)
-            self._artifacts[case.label] = _Artifacts(exact, chip, native, why, sample)
-            if why:
-                self.notes[case.label] = why
+            made = self._artifacts[case.label] = self._client.reference(self._workload, case)
+            if made.why:
+                self.notes[case.label] = made.why
         return self._artifacts[case.label]
 
     def _sample(self, case: ShapeCase) -> list[Array]:
         """Values of the right shape where make_inputs gives them structure; else the first case's, whose spread and
         ranges hold at every size."""
-        if not self._workload.has_make_inputs and self._artifacts:
-            return next(iter(self._artifacts.values())).sample
-        return self._client.sample(self._workload, case, self._seed % 2**31)
+        label = case.label if self._workload.has_make_inputs else ""
+        if label not in self._samples:
+            self._samples[label] = self._client.sample(self._workload, case, self._seed % 2**31)
+        return self._samples[label]
 
     def _call(self, artifact: bytes, arguments: Sequence[Array]) -> list[Array]:
         specs, blobs = wire.pack(arguments)

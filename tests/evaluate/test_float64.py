@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 from scipy import special
 
+from aka.evaluate import float64
 from aka.evaluate.float64 import NotLiftable, lifted_specs, primitives, reference_functions, uses_dots
 
 BF16 = ml_dtypes.bfloat16
@@ -267,3 +268,23 @@ def test_dots_are_found_inside_of_a_scan() -> None:
     assert uses_dots(attention, args)
     assert not uses_dots(lambda x: jax.nn.softmax(x), [X])
     assert "scan" in primitives(attention, args)
+
+
+def test_another_number_grid_draws_the_ops_inner_roundings_anew() -> None:
+    """A weight of exactly 1 rounds to itself natively; the draws show how far rounding it may move the result."""
+
+    def op(x: jax.Array, v: jax.Array) -> jax.Array:
+        return jnp.dot(jax.nn.softmax(x).astype(jnp.bfloat16), v, preferred_element_type=jnp.float32)
+
+    x, v = jnp.zeros((1, 2), jnp.float32), jnp.asarray([[3.0], [-1.0]], jnp.bfloat16)
+    closed = jax.make_jaxpr(op)(x, v)
+    exact = np.asarray(float64.evaluate64(closed, x, v)[0])
+    drawn = np.asarray(float64.evaluate64(closed, x, v, grid=1.17)[0])
+    assert exact == 1.0 and 0 < abs(drawn - exact).max() <= 4 * 2.0**-9
+    assert float64.rounds_inside(closed, float64.lifted_specs((x, v)))
+
+
+def test_the_last_rounding_is_no_inner_one() -> None:
+    x = jnp.ones((4, 8), jnp.bfloat16)
+    closed = jax.make_jaxpr(lambda x: jax.nn.softmax(x.astype(jnp.float32)).astype(x.dtype))(x)
+    assert not float64.rounds_inside(closed, float64.lifted_specs((x,)))
