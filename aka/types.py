@@ -169,10 +169,9 @@ class Bindings:
 
 @dataclass(frozen=True)
 class Space:
-    """A kernel's tunable parameters at given shapes on a chip: values to choose from, and its defaults."""
+    """A kernel's tunable parameters at given shapes on a chip: the values to choose from, the best known one first."""
 
     space: dict[str, list[Any]]
-    defaults: dict[str, Any]
 
     @property
     def tuned(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def check(
     settings = load_settings({"chip": chip})
     source = read_workload(op)
     brought = read_kernel(kernel)
-    with compose.bench(settings.chip) as bench:
+    with compose.bench(settings.chip, settings.sandbox) as bench:
         workload = bench.client.describe(source)
         candidate = compose.candidate_of(brought, workload, bench.client)
         bench.judge.progress = lambda gate: console.note(f"gate {gate} ...")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,14 +38,16 @@ class Bench:
 
 
 @contextlib.contextmanager
-def bench(chip_name: str, *, trials: bool = True) -> Iterator[Bench]:
+def bench(chip_name: str, sandbox: str = "auto", *, trials: bool = True) -> Iterator[Bench]:
     """Workers, planner and judge for a chip; everything is killed when the block ends. `trials` warms the workers
-    that judge candidates, beside the planner."""
+    that judge candidates, beside the planner. `sandbox` names a rung, "auto" takes the best that works here."""
     from aka.evaluate.client import PlannerClient
     from aka.evaluate.judge import OfflineJudge
     from aka.targets import chips
 
     chip = chips.chip(chip_name)
+    if sandbox != "auto":
+        os.environ["AKA_SANDBOX"] = sandbox
     with worker_pool(chip) as pool:
         pool.prepare("planner", *(("runner", "exporter", "meter") if trials else ()))
         client = PlannerClient(pool, chip.name)

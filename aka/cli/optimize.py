@@ -71,7 +71,7 @@ def _start(op: Path, out: Path | None, flags: dict[str, Any], json_: bool) -> Ru
     settings = load_settings(flags)
     source = read_workload(op)
     run = out.name if out else new_run_id()
-    with compose.bench(settings.chip) as bench:
+    with compose.bench(settings.chip, settings.sandbox) as bench:
         workload = bench.client.describe(source)
         with JsonlJournal.create(out or Path(settings.out) / run, run) as journal:
             begun = {
@@ -99,7 +99,7 @@ def _resume(text: str, flags: dict[str, Any], json_: bool) -> RunResult:
         if state.finished is not None and not any(v is not None for v in flags.values()):
             console.note("this run had finished; give it a larger --max-trials or --max-minutes to go on")
             return state.finished
-        with compose.bench(settings.chip) as bench:
+        with compose.bench(settings.chip, settings.sandbox) as bench:
             return _run(bench, state.workload, journal, settings, json_, elapsed_s=state.elapsed_s, resumed=True)
 
 

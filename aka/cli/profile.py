@@ -31,9 +31,9 @@ def profile(
     source = read_workload(op)
     brought = read_kernel(kernel)
     rows: list[dict[str, Any]] = []
-    names = [load_settings({"chip": c.strip() or None}).chip for c in (chip or "").split(",")]
-    for name in dict.fromkeys(names):
-        with compose.bench(name) as bench:
+    wanted = [load_settings({"chip": c.strip() or None}) for c in (chip or "").split(",")]
+    for name, settings in {s.chip: s for s in wanted}.items():
+        with compose.bench(name, settings.sandbox) as bench:
             workload = bench.client.describe(source)
             candidate = compose.candidate_of(brought, workload, bench.client)
             console.note(f"{name}: profiling {kernel.name} and XLA's version ...")

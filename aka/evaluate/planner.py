@@ -137,12 +137,12 @@ def run_bind(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], 
 
 
 def run_space(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """args: kernel (source), id, arguments (leaf specs in the kernel's order), chip. The kernel's search space and
-    defaults at these shapes."""
+    """args: kernel (source), id, arguments (leaf specs in the kernel's order), chip. The kernel's search space
+    at these shapes."""
     module = loading.load(args["kernel"], args["id"])
     shapes = loading.structs({"leaves": args["arguments"]})
     space = loading.function(module, "search_space")(shapes, args["chip"])
-    return {"space": {k: list(v) for k, v in space.items()}, "defaults": dict(getattr(module, "TUNED_PARAMS", {}))}, []
+    return {"space": {k: list(v) for k, v in space.items()}}, []
 
 
 OPS = {

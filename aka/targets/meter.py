@@ -25,10 +25,15 @@ from aka.types import Chip
 
 # Grids up to this many steps are simulated whole; larger ones at about 4 and 16 steps.
 WHOLE_STEPS = 24
+# Grids up to this many steps are never cut. A step of more than HEAVY_CYCLES simulates slowly (0.2 s and more), and
+# fewer of them will do.
+SHORT_STEPS = 8
+HEAVY_CYCLES = 30_000
 # Where axes that must stay whole already make a cut grid this long, the second one is only twice it.
 LONG_STEPS = 128
 
 Reply = tuple[dict[str, Any], list[bytes]]
+Plan = tuple[regrid.Grid, regrid.Grid]
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,8 @@ def _simulated(
         run = _run(cut, target)
         if isinstance(run, CompileFailure):
             return run
+        if which == 0:
+            plans = _replanned(run, kernels, plans)
         runs.append(run)
     first, last = runs[0], runs[-1]
     pairs = pairing.pair(last.rows, kernels)
@@ -135,17 +142,31 @@ def _simulated(
     return ops, last.vmem_bytes
 
 
-def _plan(kernel: Kernel) -> tuple[regrid.Grid, regrid.Grid]:
+def _plan(kernel: Kernel) -> Plan:
     """The two grids to simulate, equal where the whole one is short or nothing in it can be cut."""
-    if pairing.steps(kernel.grid) <= WHOLE_STEPS:
-        return kernel.grid, kernel.grid
     first, second = regrid.plan(kernel)
+    if pairing.steps(kernel.grid) <= WHOLE_STEPS:
+        return (first if pairing.steps(kernel.grid) > SHORT_STEPS else kernel.grid), kernel.grid
     if first != second and pairing.steps(first) > LONG_STEPS:
         return regrid.plan(kernel, ratio=2)
     return first, second
 
 
-def _kernel_op(row: hlo.Row, runs: tuple[Run, Run], kernel: Kernel, plan: tuple[regrid.Grid, regrid.Grid]) -> Op:
+def _replanned(run: Run, kernels: Sequence[Kernel], plans: list[Plan]) -> list[Plan]:
+    """After the first run: kernels of heavy steps get twice the first grid, not four times. Long steps dwarf what the
+    pipeline does around them."""
+    made = list(plans)
+    for name, i in pairing.pair(run.rows, kernels).items():
+        row = next(r for r in run.rows if r.name == name)
+        cycles = _cycles(row, run) or 0
+        second = regrid.plan(kernels[i], ratio=2)[1]
+        longer = pairing.steps(second) > pairing.steps(plans[i][0])
+        if longer and plans[i][0] != plans[i][1] and cycles > HEAVY_CYCLES * pairing.steps(plans[i][0]):
+            made[i] = (plans[i][0], second)
+    return made
+
+
+def _kernel_op(row: hlo.Row, runs: tuple[Run, Run], kernel: Kernel, plan: Plan) -> Op:
     small, large = (_cycles(row, run) for run in runs)
     moved, exact = pairing.kernel_bytes(kernel, row)
     steps = pairing.steps(kernel.grid)
@@ -153,7 +174,8 @@ def _kernel_op(row: hlo.Row, runs: tuple[Run, Run], kernel: Kernel, plan: tuple[
     certain = "exact loop"
     if small is not None and large is not None and plan[0] != plan[1]:
         line = regrid.extrapolate(small, pairing.steps(plan[0]), large, pairing.steps(plan[1]), steps)
-        cycles, certain = max(line, large), "extrapolated"
+        cycles = max(line, large)
+        certain = "exact loop" if plan[1] == kernel.grid else "extrapolated"
     if large is None:
         certain = "floor"
     elif pairing.data_dependent(kernel) or not exact or not row.exact_trips:

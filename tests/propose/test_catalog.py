@@ -13,8 +13,8 @@ from aka.propose.catalog import OfflineProposer
 from aka.types import Candidate, MemoryRecord, ReferenceKernel, Space
 
 TWO = {
-    "fast": Space({"block_rows": [256, 128, 64, 32], "block_cols": [128, 256, 512]}, {"block_rows": 64}),
-    "slow": Space({"block_rows": [8, 16, 24]}, {}),
+    "fast": Space({"block_rows": [256, 128, 64, 32], "block_cols": [128, 256, 512]}),
+    "slow": Space({"block_rows": [8, 16, 24]}),
 }
 SHOWN = passages("note-1", "fast", "other", "slow")
 
@@ -54,7 +54,7 @@ def search(
 def test_defaults_of_every_binding_come_first() -> None:
     made, planner = proposer()
     first, second, third = search(made, 3)
-    assert (first.origin, first.params) == ("catalog:fast", {"block_rows": 64, "block_cols": 128})
+    assert (first.origin, first.params) == ("catalog:fast", {"block_rows": 256, "block_cols": 128})
     assert (second.origin, second.params) == ("catalog:slow", {"block_rows": 8})
     assert third.origin in ("catalog:fast", "catalog:slow") and "tuned" in third.plan
     assert planner.asked == ["fast", "other", "slow"] and made.refused == {"other": "another op"}
@@ -129,7 +129,7 @@ def test_a_kernel_for_another_chip_is_not_looked_at() -> None:
 def test_a_kernel_without_a_usable_space_is_refused_with_a_reason() -> None:
     bad: dict[str, Space | WorkloadError] = {
         "fast": WorkloadError("op.py: ValueError: rows must be even"),
-        "slow": Space({"block_rows": []}, {}),
+        "slow": Space({"block_rows": []}),
     }
     made, _ = proposer(bad)
     assert made.propose(brief(SHOWN)) is None
