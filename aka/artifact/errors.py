@@ -2,7 +2,7 @@
 
 ArtifactError             (an AkaError)
 ├── Undecodable           the bytes do not have the form that we know: nothing can be said about them
-├── Unsupported           the machine does not know this operation: use the second opinion, and say so
+├── Unsupported           the machine does not know this operation: the judge calls it unsupported_feature
 └── MachineFault          the kernel itself is wrong: out of bounds, deadlock, a wait without a copy
 """
 

@@ -11,7 +11,9 @@ from aka.types import Evaluation, encode
 
 
 def check(
-    kernel: Annotated[Path, typer.Argument(help="A file that defines workload(*inputs), or a reference kernel.")],
+    kernel: Annotated[
+        Path, typer.Argument(help="A file that defines workload(*inputs), a reference kernel, or a run (its best.py).")
+    ],
     op: Annotated[Path, typer.Option(help="The workload file that it must compute.")],
     chip: Annotated[str | None, typer.Option(help="v4, v5e, v5p, v6e or tpu7x (default v5e).")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print verdict and gates as one JSON object.")] = False,
@@ -19,7 +21,7 @@ def check(
     """Judge a kernel: static rules, export, structure, VMEM, compile, correctness on inputs that only the judge holds,
     and its estimated time. The kernel's Python runs in a sandbox; what is judged is the TPU artifact that it exports.
 
-    Exit code 0: accepted; 1: rejected, with the reason. Example: aka check runs/last/best.py --op examples/rmsnorm.py
+    Exit code 0: accepted; 1: rejected, with the reason. Example: aka check last --op examples/rmsnorm.py
     """
     from aka.cli import compose, console
     from aka.config import load_settings
@@ -27,7 +29,7 @@ def check(
 
     settings = load_settings({"chip": chip})
     source = read_workload(op)
-    brought = read_kernel(kernel)
+    brought = read_kernel(compose.kernel_path(kernel))
     with compose.bench(settings.chip, settings.sandbox) as bench:
         workload = bench.client.describe(source)
         candidate = compose.candidate_of(brought, workload, bench.client)

@@ -8,9 +8,11 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aka.cli import console
+from aka.errors import UsageError
 from aka.types import Candidate, Chip, ReferenceKernel, Workload
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from aka.workload.read import SourceFile
 
 GIB = 1 << 30
-METER_CPU_S = 60
-"""Processor seconds for one simulation; a longer XLA baseline is answered at reduced sizes or by its floor."""
+METER_CPU_S, BASELINE_CPU_S = 300, 60
+"""Processor seconds for one simulation. A candidate must get its time; an XLA baseline that takes longer than its own
+cap is answered at reduced sizes or by its floor."""
 METER_DUMP = "{tmp}/aka-dump"
 """Where the compiler writes its schedules: in the worker's private temporary folder, whose name the sandbox knows."""
 
@@ -66,9 +69,10 @@ def worker_pool(chip: Chip) -> Pool:
         "exporter": Limits(memory_bytes=4 * GIB, cpu_s=120, wall_s=120),
         "runner": Limits(memory_bytes=12 * GIB),
         "meter": Limits(memory_bytes=8 * GIB, cpu_s=METER_CPU_S, file_bytes=1 << 30, tmp_bytes=2 * GIB),
+        "baseline": Limits(memory_bytes=8 * GIB, cpu_s=BASELINE_CPU_S, file_bytes=1 << 30, tmp_bytes=2 * GIB),
         "floor": Limits(memory_bytes=8 * GIB),
     }
-    env = dict.fromkeys(("planner", "exporter", "runner", "floor"), plain) | {"meter": metered}
+    env = dict.fromkeys(("planner", "exporter", "runner", "floor"), plain) | {"meter": metered, "baseline": metered}
     return Pool(limits, env)
 
 
@@ -94,6 +98,19 @@ def kernel_of(source: str, matter: dict[str, object]) -> ReferenceKernel:
 
     fields = {**{k: matter[k] for k in ("id", "family", "title", "signature", "statics", "chips")}, "source": source}
     return decode(ReferenceKernel, fields)
+
+
+def kernel_path(given: Path) -> Path:
+    """The file itself, or best.py of the run that `given` names ("last", an id, a prefix or a folder)."""
+    from aka.config import load_settings
+    from aka.journal.runs import find_run
+
+    if given.is_file() or given.suffix == ".py":
+        return given
+    best = find_run(str(given), Path(load_settings().out)) / "best.py"
+    if not best.exists():
+        raise UsageError(f"{best.parent} has no best.py: the run found no kernel that is faster than XLA")
+    return best
 
 
 def candidate_of(source: SourceFile, workload: Workload, client: PlannerClient) -> Candidate:

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     from aka.kb.places import Places
 
-app = typer.Typer(no_args_is_help=True, help="The library: optimization notes and reference kernels.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The library: optimization notes and reference kernels.",
+    epilog='Example:  aka kb search "scoped vmem oom"',
+)
 
 SNIPPET_CHARS = 200
 
@@ -37,7 +41,10 @@ def build(
     kernels: Kernels = None,
     index: Index = None,
 ) -> None:
-    """Bring the index up to date with the notes and kernels. Only new text is embedded."""
+    """Bring the index up to date with the notes and kernels. Only new text is embedded.
+
+    Example: aka kb build --force
+    """
     from aka.kb.builder import build_index
 
     with _Stages() as stages:
@@ -66,7 +73,10 @@ def search(
     kernels: Kernels = None,
     index: Index = None,
 ) -> None:
-    """Look passages up, best first: one for each document. Exit code 1 if there is none."""
+    """Look passages up, best first: one for each document. Exit code 1 if there is none.
+
+    Example: aka kb search "scoped vmem oom" --kind note
+    """
     from aka.kb.opening import open_retriever
 
     with _Stages() as stages:
@@ -93,7 +103,10 @@ def show(
     kernels: Kernels = None,
     index: Index = None,
 ) -> None:
-    """Print a whole document."""
+    """Print a whole document.
+
+    Example: aka kb show softmax-row-blocks
+    """
     from aka.kb.opening import open_store
     from aka.kb.store import find_document
 

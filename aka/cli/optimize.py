@@ -52,6 +52,8 @@ def optimize(
     }  # fmt: skip
     if (op is None) == (resume is None):
         raise UsageError("give a workload file, or --resume RUN (not both); see aka optimize --help")
+    if resume and out:
+        raise UsageError("--out is for a new run: a run that is resumed stays in its folder")
     result = _resume(resume, flags, json_) if resume else _start(op, out, flags, json_)  # type: ignore[arg-type]
     if json_:
         console.answer_json(reports.result_json(result))
@@ -70,7 +72,7 @@ def _start(op: Path, out: Path | None, flags: dict[str, Any], json_: bool) -> Ru
 
     settings = load_settings(flags)
     source = read_workload(op)
-    run = out.name if out else new_run_id()
+    run = (out.resolve().name if out else "") or new_run_id()
     with compose.bench(settings.chip, settings.sandbox) as bench:
         workload = bench.client.describe(source)
         with JsonlJournal.create(out or Path(settings.out) / run, run) as journal:
@@ -125,8 +127,8 @@ def _run(
         search = _search(bench, workload, told, settings, library, elapsed_s)
         bench.judge.progress = lambda gate: shown.gate(len(search.trials), gate)
         if resumed:
-            search.replay(past)
             told.append("resumed", {"from_seq": past[-1].seq})
+            search.replay(past)
         try:
             with _terminations():
                 stop = search.run()
@@ -173,13 +175,17 @@ def _search(
     def publish(trial: Trial, baseline: Evaluation) -> str:
         return _write_best(told, workload, trial, baseline)
 
+    def retract() -> None:
+        (told.folder / "best.py").unlink(missing_ok=True)
+
     return Search(
         workload=workload, chip=bench.chip, proposer=proposer, evaluator=bench.judge, retriever=library, journal=told,
         store=told.store, budget=Budget(settings.max_trials, settings.max_minutes, elapsed_s),
         dropout=Dropout(
             settings.dropout, settings.dropout_fraction, settings.patience, settings.min_gain, settings.seed
         ),
-        publish=publish, min_gain=settings.min_gain, early_stop=settings.early_stop_roofline, seed=settings.seed,
+        publish=publish, retract=retract, min_gain=settings.min_gain, early_stop=settings.early_stop_roofline,
+        seed=settings.seed,
     )  # fmt: skip
 
 
@@ -247,12 +253,14 @@ def _why_nothing(search: Search) -> None:
 
 
 def _sentence(result: RunResult) -> str:
-    where = f"{result.source} for {result.chip}, hardware: {result.hardware}"
-    if result.status == "improved" and result.best_us and result.speedup:
-        head = f"{result.speedup:.2f}x over XLA: {result.best_us:.1f} us against {result.baseline_us:.1f} us ({where})"
+    from aka.report import words
+
+    where = f"({result.source} for {result.chip}, hardware: {result.hardware})"
+    before = words.us(result.baseline_us)
+    trials = f"{result.trials} trial{'s' * (result.trials != 1)}"
+    head, found = f"no improvement over XLA's {before} {where}", f"{result.run}/report.md"
+    if result.status == "improved" and result.speedup:
         fraction = f", {result.roofline_fraction:.0%} of the roofline" if result.roofline_fraction else ""
-        return f"{head}{fraction}\nstopped: {result.stop_reason}, after {result.trials} trials\n{result.best_path}"
-    return (
-        f"no improvement over XLA's {result.baseline_us:.1f} us ({where})\n"
-        f"stopped: {result.stop_reason}, after {result.trials} trials\n{result.run}/report.md"
-    )
+        head = f"{result.speedup:.2f}x over XLA: {words.us(result.best_us)} against {before} {where}{fraction}"
+        found = result.best_path or found
+    return f"{head}\nstopped: {result.stop_reason}, after {trials}\n{found}"

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def profile(
-    kernel: Annotated[Path, typer.Argument(help="A file that defines workload(*inputs), or a reference kernel.")],
+    kernel: Annotated[
+        Path, typer.Argument(help="A file that defines workload(*inputs), a reference kernel, or a run (its best.py).")
+    ],
     op: Annotated[Path, typer.Option(help="The workload file that it computes.")],
     chip: Annotated[str | None, typer.Option(help="One chip, or several separated by commas (default v5e).")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print a JSON list, one object per chip and shape.")] = False,
@@ -22,14 +24,14 @@ def profile(
     """Profile a kernel by the TPU compiler's own schedule: estimated time, what bounds it, issue slots, spills, VMEM
     and HBM bytes, against the roofline and against XLA. Correctness is not judged here (see aka check).
 
-    Example: aka profile runs/last/best.py --op examples/softmax.py --chip v5e,v6e
+    Example: aka profile last --op examples/softmax.py --chip v5e,v6e
     """
     from aka.cli import compose, console
     from aka.config import load_settings
     from aka.workload.read import read_kernel, read_workload
 
     source = read_workload(op)
-    brought = read_kernel(kernel)
+    brought = read_kernel(compose.kernel_path(kernel))
     rows: list[dict[str, Any]] = []
     wanted = [load_settings({"chip": c.strip() or None}) for c in (chip or "").split(",")]
     for name, settings in {s.chip: s for s in wanted}.items():

@@ -52,6 +52,10 @@ class Checker:
     def __init__(self, pool: Pool, references: References, workload: Workload) -> None:
         self._pool, self._references, self._workload = pool, references, workload
 
+    def notes(self) -> set[str]:
+        """What a reader must know of the references: an op without a float64 twin is judged by its own precision."""
+        return {f"judged by the op's own precision: {why}" for why in self._references.notes.values()}
+
     def check(self, case: ShapeCase, artifact: bytes, families: Iterable[str], tally: Tally) -> Fault | None:
         """The first family in which the artifact is wrong, or None. Raises SandboxError for the machinery's faults."""
         for family in families:

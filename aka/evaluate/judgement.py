@@ -25,6 +25,8 @@ EXPORT_S = 60.0
 RUNNER_S = 120.0
 MAX_TEST_BYTES = 256 << 20
 """Inputs and outputs of the many-step shape: the NumPy machine has to walk through them."""
+LARGE_BYTES = 32 << 20
+"""Above this the many-step shape is run on two families of inputs, not three."""
 VMEM_SLACK = 1.1
 """Arithmetic from block shapes may exceed what the compiler allocates by padding; only a clear excess is a fault."""
 MESSAGE_CHARS, EVIDENCE_CHARS = 600, 4000
@@ -162,10 +164,14 @@ class Judgement:
 
     def _structure(self, worker: Worker) -> str:
         for case in [*self.workload.shapes, *self.workload.test_shapes]:
-            if found := structure.fault(self._inspect(case.label)):
-                raise _Failed(Fault(found[0], f"{found[1]} (at {case.label})"))
+            self._hold_to_rules(case)
         kernels = self._inspect(self.workload.primary.label).kernels
         return ", ".join(f"{k.name} grid {list(k.grid)}" for k in kernels)
+
+    def _hold_to_rules(self, case: ShapeCase) -> None:
+        """The structure rules at one shape: at every shape that is judged, or work could hide at another."""
+        if found := structure.fault(self._inspect(case.label)):
+            raise _Failed(Fault(found[0], f"{found[1]} (at {case.label})"))
 
     def _vmem(self, worker: Worker) -> str:
         """Prune by arithmetic what the compiler would refuse after a second or two."""
@@ -204,8 +210,8 @@ class Judgement:
             self._check(case, chosen, tally)
         many, note = self._many_steps(worker)
         if many is not None:
-            self._check(many, FEW, tally)
-        tally.notes = {*(tally.notes or ()), *([note] if note else [])}
+            self._check(many, FEW if many.min_bytes <= LARGE_BYTES else FEW[::2], tally)
+        tally.notes = {*(tally.notes or ()), *([note] if note else []), *self.checker.notes()}
         if not tally.compared:
             text = "the op itself errs too much on every family of inputs: nothing can be judged by it"
             raise _Failed(Fault("unsupported_feature", text))
@@ -222,8 +228,7 @@ class Judgement:
         case = self.client.case(self.workload, sizes)
         if case is not None:
             self._export_cases(worker, [case])
-            if found := structure.fault(self._inspect(case.label)):
-                raise _Failed(Fault(found[0], f"{found[1]} (at {case.label})"))
+            self._hold_to_rules(case)
         return case
 
     def _many_steps(self, worker: Worker) -> tuple[ShapeCase | None, str]:
@@ -263,6 +268,7 @@ class Judgement:
         if case is None or case.min_bytes > MAX_TEST_BYTES:
             return None
         self._export_cases(worker, [case])
+        self._hold_to_rules(case)
         return case
 
     def _performance(self, worker: Worker) -> str:

@@ -22,7 +22,7 @@ from aka.evaluate.correctness import Fault
 from aka.evaluate.pool import Pool, WorkerError
 from aka.types import Chip, Profile, ShapeCase, Workload, decode, encode
 
-PROFILE_S = 300.0
+PROFILE_S = 600.0
 BASELINE_S = 300.0
 """Wall-clock caps. What really bounds a simulation is the processor time of the meter's `Limits`: a busy machine must
 not turn a good estimate into a worse one."""
@@ -109,7 +109,7 @@ class Meter:
 
     def _capped(self, args: dict[str, Any], artifact: bytes) -> Profile | None:
         """None when the simulation outlasts the cap or takes its process along; both happen to good ops."""
-        with self._pool.borrow("meter") as worker:
+        with self._pool.borrow("baseline") as worker:
             try:
                 result, _ = worker.call("baseline", args, [artifact], timeout_s=BASELINE_S)
             except (WorkerTimeout, WorkerDied, WireError):

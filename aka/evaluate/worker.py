@@ -29,6 +29,7 @@ ROLES = {
     "exporter": "aka.evaluate.exporter",
     "runner": "aka.evaluate.runner",
     "meter": "aka.targets.meter",
+    "baseline": "aka.targets.meter",
     "floor": "aka.targets.meter",
     "echo": "aka.evaluate.echo",
 }
@@ -99,14 +100,25 @@ def _answer(ops: Mapping[str, Op], request: dict[str, Any], blobs: list[bytes], 
 def _describe(e: Exception) -> dict[str, str]:
     """Class name, text and the end of the trace. An exception from a candidate may fail even to print itself."""
     kind = type(e).__name__
-    message = "".join(traceback.format_exception_only(e)).strip()
+    shown = traceback.TracebackException.from_exception(e)
+    _drop_jax_notes(shown)
+    message = "".join(shown.format_exception_only()).strip()
     message = message.partition(f"{kind}: ")[2] or message
-    trace = "".join(traceback.format_exception(e))
+    trace = "".join(shown.format())
     return {
         "kind": _clean(kind)[:200],
         "message": _clean(message)[:_MESSAGE_CHARS],
         "trace": _clean(trace)[-_TRACE_CHARS:],
     }
+
+
+def _drop_jax_notes(shown: traceback.TracebackException) -> None:
+    """JAX adds to each exception, and to those that it came from, a note on the frames that it has left out."""
+    link: traceback.TracebackException | None = shown
+    while link is not None:
+        if type(link.__notes__) is list:  # and nothing that a candidate made of it
+            link.__notes__ = [n for n in link.__notes__ if type(n) is not str or "JAX_TRACEBACK_FILTERING" not in n]
+        link = link.__cause__ or link.__context__
 
 
 def _clean(text: str) -> str:

@@ -49,13 +49,15 @@ class JsonlJournal:
     def create(cls, folder: Path, run: str) -> JsonlJournal:
         """Start the journal of a new run in `folder`, made if need be. Sets 16 MiB of disk aside for the end.
 
-        Raises UsageError (the folder cannot be written or holds a run already), Busy or NoSpace.
+        Raises UsageError (the folder cannot be made or written, or holds a run already), Busy or NoSpace.
         """
-        with as_aka_errors(folder):
-            try:
+        try:
+            with as_aka_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-            except (FileExistsError, NotADirectoryError):
-                raise UsageError(f"not a folder: {folder}") from None
+        except (FileExistsError, NotADirectoryError):
+            raise UsageError(f"not a folder: {folder}") from None
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
         return cls._open(folder, run, new=True)
 
     @classmethod

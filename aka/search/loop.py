@@ -47,8 +47,8 @@ class Store(Protocol):
 
 @dataclass
 class Search:
-    """One run. `publish` writes best.py for a trial and returns the hash of the file; `early_stop` is the fraction of
-    the roofline at which nothing worth having is left."""
+    """One run. `publish` writes best.py for a trial and returns the hash of the file, `retract` removes it;
+    `early_stop` is the fraction of the roofline at which nothing worth having is left."""
 
     workload: Workload
     chip: Chip
@@ -60,6 +60,7 @@ class Search:
     budget: Budget
     dropout: Dropout
     publish: Callable[[Trial, Evaluation], str]
+    retract: Callable[[], None]
     min_gain: float = 0.03
     early_stop: float = 0.95
     seed: int = 0
@@ -173,7 +174,10 @@ class Search:
             self._publish(trial)
         self.records = memory.protect(self.records, self.best.index if self.best else None)
 
-    def _publish(self, trial: Trial) -> None:
+    def _publish(self, trial: Trial | None) -> None:
+        if trial is None:
+            self.retract()
+            return
         assert self.baseline is not None
         file = self.publish(trial, self.baseline)
         data = {
@@ -201,6 +205,7 @@ class Search:
         if evaluation.accepted:
             return True
         self._demote(best.candidate.id)
+        self._publish(self.best)
         return False
 
     def _demote(self, candidate_id: str) -> None:
@@ -209,7 +214,6 @@ class Search:
         for trial in sorted(self.trials, key=lambda t: t.evaluation.us or float("inf")):
             if self._improves(trial):
                 self.best = trial
-                self._publish(trial)
                 return
 
     def _reset(self, trigger: str) -> None:
@@ -237,8 +241,10 @@ class Search:
             elif event.type == "dropout":
                 self._apply(Reset(**{**event.data, "masked": tuple(event.data["masked"])}))
             elif event.type == "final_check" and not decode(Evaluation, event.data["evaluation"]).accepted:
-                self.rejected_finals.add(event.data["candidate_id"])
-        self._restore_best()
+                self._demote(event.data["candidate_id"])
+            elif event.type == "interrupted":  # the user's doing, and no mark against the trial that was cut short
+                self._starts.pop(len(self.trials), None)
+        self._restore_best(next((e.data["candidate_id"] for e in reversed(events) if e.type == "best"), None))
 
     def _replay_trial(self, data: dict[str, Any]) -> None:
         code = self.store.get(data["code"]).decode()
@@ -251,12 +257,14 @@ class Search:
         self.records.append(memory.record(trial))
         self.records = memory.protect(self.records, self.best.index if self.best else None)
 
-    def _restore_best(self) -> None:
-        """best.py is written again from the journal, which wins over whatever lies in the folder."""
-        if self.best is not None and self.best.candidate.id in self.rejected_finals:
-            self._demote(self.best.candidate.id)
-        elif self.best is not None and self.baseline is not None:
+    def _restore_best(self, journaled: str | None) -> None:
+        """best.py is written again from the journal, which wins over whatever lies in the folder; `journaled` is the
+        candidate that it last called the best, which a crash may have kept from being the true one."""
+        if self.best is not None and self.best.candidate.id == journaled:
+            assert self.baseline is not None
             self.publish(self.best, self.baseline)
+        else:
+            self._publish(self.best)
 
 
 def _crashed(candidate: Candidate, chip: Chip) -> Evaluation:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from aka.types import Chip, Evaluation, RunResult, ShapeResult, Timing, Trial
 
+UNSURE = "data-dependent control flow"
 MAX_REGRESSION = 0.02
 """No scored shape may get slower than the baseline by more than this share."""
 
@@ -25,7 +26,10 @@ def regressions(baseline: Evaluation, evaluation: Evaluation) -> list[str]:
 
 def faster(evaluation: Evaluation, best: Trial | None) -> bool:
     """Whether an accepted evaluation beats the best trial so far. Estimates and measurements are never ranked against
-    each other: a different source never wins."""
+    each other: a different source never wins. Nor does a time that hangs on data which the meter does not know: it may
+    be far too low, and a speedup must never be inflated."""
+    if any(t.confidence == UNSURE for t in evaluation.timings):
+        return False
     if best is None:
         return True
     theirs, ours = best.evaluation.timings[0].source, evaluation.timings[0].source

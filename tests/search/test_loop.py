@@ -26,7 +26,7 @@ class Rig:
     proposer: ListProposer
     journal: ListJournal = field(default_factory=ListJournal)
     store: DictStore = field(default_factory=DictStore)
-    published: list[int] = field(default_factory=list)
+    published: list[int | None] = field(default_factory=list)
 
     def search(self, *, max_trials: int = 50, mode: str = "off", patience: int = 100) -> Search:
         return Search(
@@ -34,6 +34,7 @@ class Rig:
             journal=self.journal, store=self.store, budget=Budget(max_trials, 10.0),
             dropout=Dropout(mode=mode, patience=patience),  # type: ignore[arg-type]
             publish=lambda trial, baseline: str(self.published.append(trial.candidate.params["b"])),
+            retract=lambda: self.published.append(None),
         )  # fmt: skip
 
 
