@@ -1,4 +1,4 @@
-"""Role `runner`: our own code, in a process that is kept for the run. Reads facts off artifacts, compiles and runs them.
+"""Role `runner`: our own code, in a process kept for the run. Reads facts off artifacts, compiles and runs them.
 
 No candidate's Python ever comes here: only artifact bytes do.
 """

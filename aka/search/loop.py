@@ -232,8 +232,6 @@ class Search:
         for event in events:
             if event.type == "baseline":
                 self.baseline = decode(Evaluation, event.data["evaluation"])
-            elif event.type == "retrieved":
-                self._shown |= {p["doc_id"] for p in event.data["passages"]}
             elif event.type == "trial_started":
                 self._starts[event.data["index"]] = self._starts.get(event.data["index"], 0) + 1
             elif event.type == "trial":
@@ -244,6 +242,9 @@ class Search:
                 self._demote(event.data["candidate_id"])
             elif event.type == "interrupted":  # the user's doing, and no mark against the trial that was cut short
                 self._starts.pop(len(self.trials), None)
+        # What the present generation has seen it sees again.
+        earlier = [e for e in events if e.type == "retrieved" and e.data["generation"] < self.generation]
+        self._shown = {p["doc_id"] for e in earlier for p in e.data["passages"]}
         self._restore_best(next((e.data["candidate_id"] for e in reversed(events) if e.type == "best"), None))
 
     def _replay_trial(self, data: dict[str, Any]) -> None:

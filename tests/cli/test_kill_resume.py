@@ -14,7 +14,7 @@ from cli_runs import Runs, trials
 
 from aka.types import Event
 
-# The first kernel may already be at the roofline; the tests want more trials than that.
+# Go on after a kernel that is nearly at the roofline; one that is quite there (the fifth or sixth) still ends a run.
 SETTINGS = {"AKA_EARLY_STOP_ROOFLINE": "1"}
 
 
@@ -130,7 +130,9 @@ def test_killed_at_eight_random_moments_nothing_is_lost(tmp_path: Path, sandbox:
     assert kills >= 4, "the run ended too early for this test to say much"
     done = runs.aka(*arguments, "--json")
     assert done.returncode == 0, done.stderr
-    check_whole(runs, 6)
+    result = json.loads(done.stdout)
+    assert result["trials"] >= 4
+    check_whole(runs, result["trials"])
     check_accepted(runs)
 
 

@@ -92,6 +92,15 @@ def test_a_kernel_that_fails_its_only_final_check_leaves_no_best_py() -> None:
     assert run.resumed(len(run.journal.lines)).best is None and run.folder.best is None
 
 
+def test_a_resume_retrieves_what_its_generation_had_retrieved() -> None:
+    run = Run()
+    run.search().run()
+    kept = next(place for place, event in enumerate(run.journal.lines) if event.type == "trial_started")
+    run.resumed(kept).run()
+    first, again = run.journal.of("retrieved")
+    assert first["generation"] == again["generation"] == 0 and first["passages"] == again["passages"]
+
+
 def test_trials_that_the_user_interrupts_are_not_held_to_crash() -> None:
     run = Run()
     for _ in range(5):
