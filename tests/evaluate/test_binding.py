@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from aka.evaluate import analysis, binding, runner
+from aka.evaluate import analysis, binding
 
 
 def arrays(*specs: tuple[Any, ...]) -> list[Any]:
@@ -115,14 +115,3 @@ def test_literals_are_short_and_primitives_are_counted_at_every_depth() -> None:
 
 def window(indices: list[list[int]], array: tuple[int, ...], block: tuple[int, ...], output: bool) -> Any:
     return SimpleNamespace(indices=np.array(indices), array=array, block=block, is_output=output)
-
-
-def test_what_a_grid_walks_over_is_read_off_its_windows() -> None:
-    """A 2 x 3 grid: rows outside, the contraction inside; a scalar window has no dimension to walk over."""
-    x = window([[i, k] for i in range(2) for k in range(3)], (16, 384), (8, 128), False)
-    y = window([[i, 0] for i in range(2) for _ in range(3)], (16, 256), (8, 256), True)
-    scalar = SimpleNamespace(indices=np.zeros((6, 0), int), array=(), block=(), is_output=False)
-    kernel = SimpleNamespace(grid=(2, 3), windows=[x, y, scalar])
-    assert runner.axis_blocks(kernel) == [[[16, 8]], [[384, 128]]]
-    assert runner.reduction_axes(kernel) == [1]
-    assert runner.reduction_axes(SimpleNamespace(grid=(1, 3), windows=[x])) == []

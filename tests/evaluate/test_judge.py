@@ -132,3 +132,31 @@ def test_the_finalist_sees_more_than_a_trial(bench: compose.Bench, softmax: Work
     good = candidate((HOSTILE / "h00_control_good.py").read_text())
     trial, final = (bench.judge.evaluate(softmax, good, final=f).gates[-2].message for f in (False, True))
     assert int(final.split()[0]) >= 1.5 * int(trial.split()[0])
+
+
+MATMUL = (
+    HEAD
+    + """
+def _body(x_ref, y_ref, o_ref):
+    o_ref[...] += jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+
+def workload(x, y):
+    (m, k), n = x.shape, y.shape[1]
+    bm, bk = min(m, 256), min(k, 512)
+    return pl.pallas_call(
+        _body, grid=(m // bm, k // bk),
+        in_specs=[pl.BlockSpec((bm, bk), lambda i, k: (i, k)), pl.BlockSpec((bk, n), lambda i, k: (k, 0))],
+        out_specs=pl.BlockSpec((bm, n), lambda i, k: (i, 0)), out_shape=jax.ShapeDtypeStruct((m, n), jnp.float32))(x, y)
+"""
+)
+
+
+def test_what_a_grid_walks_over_is_told_even_where_it_takes_one_step(bench: compose.Bench) -> None:
+    leaves = [{"shape": list(shape), "dtype": "float32"} for shape in ((128, 384), (384, 256))]
+    sig = {"leaves": leaves, "tree": {"tuple": [0, 1]}}
+    args = {"source": MATMUL, "filename": "matmul.py", "chip": "v5e", "shapes": [sig], "cpu": False}
+    with bench.pool.borrow("exporter") as exporter:
+        _, blobs = exporter.call("export", args, timeout_s=60)
+    facts, _ = bench.pool.keep("runner").call("inspect", {}, blobs[:1], timeout_s=60)
+    assert facts["kernels"][0]["grid"] == [1, 1]
+    assert facts["kernels"][0]["axis_blocks"] == [[[128, 128], [128, 128]], [[384, 384], [384, 384]]]
