@@ -28,7 +28,9 @@ slow: setup
 	$(BIN)/python -m pytest -m slow
 
 bench: setup
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/kb.py
+	$(BIN)/python benchmarks/judge.py
 
 clean:
 	rm -rf .venv build dist index/*/ index/*.json .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""What one full judgement of a small kernel costs, gate by gate: cold (new workers) and warm (as within a search).
+"""What one full judgement of a small kernel costs, gate by gate: cold (the first of new workers) and warm (a later).
 
 Run `python benchmarks/judge.py` on a quiet machine; it prints one Markdown table. The kernel is the library's softmax
 at f32[512,1024] for v5e, judged anew each time: a comment at its end makes it another candidate.

@@ -123,8 +123,9 @@ class Runs:
         earlier = [event.data["file"] for event in before if event.type == "best"][-1:]
         since = [event.data["file"] for event in after[len(before) :] if event.type == "best"]
         if hashlib.sha256(text).hexdigest() not in earlier + since:
-            # The moment between a trial and the event that makes it the best.
-            assert after[-1].type == "trial" and text.endswith(self._code(after[-1]))
+            # The moment between a trial and the event that makes it the best, which may come in the next session.
+            last = [event for event in after if event.type != "resumed"][-1]
+            assert last.type == "trial" and text.endswith(self._code(last))
 
     def _code(self, event: Event) -> bytes:
         return (self.run / "blobs" / str(event.data["code"])).read_bytes()

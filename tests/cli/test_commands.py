@@ -119,6 +119,7 @@ def test_help_shows_an_example(tmp_path: Path, name: str) -> None:
 def test_help_answers(tmp_path: Path, arguments: list[str]) -> None:
     done = aka(tmp_path, *arguments, "-h")
     assert done.returncode == 0 and done.stderr == "" and "Usage: aka" in done.stdout
+    assert f"aka {arguments[0]} " in done.stdout.partition("Example:")[2]
 
 
 def test_without_arguments_it_shows_its_help(tmp_path: Path) -> None:
