@@ -27,17 +27,25 @@ journal = JsonlJournal.resume(folder) if (folder / "journal.jsonl").exists() els
 while True:
     print(journal.append("tick", {"text": "x" * 40_000}).seq, flush=True)
 """
-# Goes on after each interrupt, wherever in `append` it strikes.
+# Goes on after each interrupt, wherever in `append` it strikes; one that comes between two appends only counts.
 _INTERRUPTED = """
-import sys, pathlib
+import sys, pathlib, signal
 from aka.journal import JsonlJournal
 journal = JsonlJournal.create(pathlib.Path(sys.argv[1]), "r1")
+armed = False
+def strike(*_):
+    if armed:
+        raise KeyboardInterrupt
+    print("caught", len(journal.events()), flush=True)
+signal.signal(signal.SIGINT, strike)
 print("caught", flush=True)
 while len(journal.events()) < 3000:
     try:
+        armed = True
         while len(journal.events()) < 3000:
             journal.append("tick", {"text": "x" * 20_000})
     except KeyboardInterrupt:
+        armed = False
         print("caught", len(journal.events()), flush=True)
 """
 _HOLDER = """
