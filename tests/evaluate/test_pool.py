@@ -154,10 +154,11 @@ def test_a_detached_swarm_does_not_outlive_its_worker(rung: str, pool: Pool) -> 
 def test_a_swarm_does_not_outlive_a_worker_that_exits_by_itself(rung: str, pool: Pool) -> None:
     with pool.borrow("echo") as worker:
         worker.call("fork", {"count": 10}, timeout_s=30)
+        assert _wait_until(lambda: len(_tree(worker)) > 10)
         tree = _tree(worker)
         with pytest.raises(WorkerEnded):
             worker.call("exit", {"code": 0, "hard": True}, timeout_s=20)
-    assert len(tree) > 10 and _all_gone(tree)
+    assert _all_gone(tree)
 
 
 def test_two_threads_work_side_by_side_and_one_can_be_killed_from_outside(rung: str, pool: Pool) -> None:
