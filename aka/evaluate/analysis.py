@@ -59,7 +59,7 @@ def _shortest(value: np.ndarray[Any, Any]) -> float:
 
 def uses_mxu(jaxpr: Any) -> bool:
     """Whether the op holds a matrix product or a convolution."""
-    return not {"dot_general", "conv_general_dilated", "ragged_dot"}.isdisjoint(primitives(jaxpr))
+    return not {"dot_general", "conv_general_dilated", "ragged_dot_general"}.isdisjoint(primitives(jaxpr))
 
 
 def dot_flops(jaxpr: Any) -> float:

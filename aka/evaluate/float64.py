@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from aka.evaluate import analysis
 from aka.evaluate.lift_rules import NotLiftable, apply_rule, dtype_of, lift, lifted_dtype
 
 __all__ = [
@@ -100,9 +101,7 @@ def lifted_specs(examples: Any) -> Any:
 
 def uses_dots(fn: Callable[..., Any], examples: Sequence[Any]) -> bool:
     """Whether `fn` has a dot or conv anywhere, so that the `chip` reference can differ from the exact one."""
-    return any(
-        name in ("dot_general", "conv_general_dilated", "ragged_dot_general") for name in primitives(fn, examples)
-    )
+    return analysis.uses_mxu(_trace(fn, examples)[0].jaxpr)
 
 
 def primitives(fn: Callable[..., Any], examples: Sequence[Any]) -> frozenset[str]:
