@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import importlib.util
 import inspect
 import json
@@ -18,49 +19,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernel_table import Fixed, Ints, Listed
 
 ROOT = Path(__file__).resolve().parents[2] / "reference_kernels"
 TOPOLOGIES = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "tpu7x": "tpu7x:2x2x1"}
-RMS, SOFTMAX, CHAIN = "rms_norm/row_blocks.py", "softmax/row_blocks.py", "elementwise/bias_gelu_residual.py"
-MATMUL, EPILOGUE = "matmul/tiled_f32_accumulator.py", "matmul/bias_gelu_epilogue.py"
-ATTENTION = "attention/flash_causal.py"
-FILES = [RMS, SOFTMAX, CHAIN, MATMUL, EPILOGUE, ATTENTION]
-TILES = {"block_m": 16, "block_n": 128, "block_k": 128}
 
-# (file, shapes, statics and tunables): two steps or more on each grid axis, three on a reduction.
-CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
-    (RMS, [(3, 13, 200), (200,)], {"block_rows": 16, "eps": 1e-2}),
-    (SOFTMAX, [(3, 13, 200)], {"block_rows": 16}),
-    (CHAIN, [(3, 13, 200), (200,), (3, 13, 200)], {"block_rows": 16, "block_cols": 128, "approximate": False}),
-    (MATMUL, [(32, 384), (384, 256)], TILES),
-    (MATMUL, [(40, 300), (300, 200)], TILES),
-    (EPILOGUE, [(32, 384), (384, 256), (256,)], TILES),
-    (EPILOGUE, [(40, 300), (300, 200), (200,)], {**TILES, "approximate": False}),
-    (ATTENTION, [(2, 256, 128)] * 3, {"block_q": 128, "block_kv": 128}),
-    (ATTENTION, [(1, 2, 300, 64)] * 3, {"block_q": 128, "block_kv": 128, "scale": 0.3}),
-    (ATTENTION, [(300, 64)] * 3, {"block_q": 64, "block_kv": 128, "causal": False}),
-    (ATTENTION, [(300, 192)] * 3, {"block_q": 128, "block_kv": 256, "causal": True}),
-    (ATTENTION, [(1, 72, 64)] * 3, {"block_q": 32, "block_kv": 512}),
-]
 
-# Sizes that no block divides, large enough to keep the values of every tunable apart.
-SMALL: dict[str, list[tuple[int, ...]]] = {
-    RMS: [(3, 200, 200), (200,)],
-    SOFTMAX: [(3, 100, 200)],
-    CHAIN: [(100, 1200), (1200,), (100, 1200)],
-    MATMUL: [(300, 300), (300, 200)],
-    EPILOGUE: [(300, 300), (300, 200), (200,)],
-    ATTENTION: [(2, 300, 64)] * 3,
-}
-PRODUCTION: list[tuple[str, list[tuple[int, ...]], str]] = [
-    (RMS, [(8, 4096, 8192), (8192,)], "bfloat16"),
-    (SOFTMAX, [(8192, 8192)], "float32"),
-    (MATMUL, [(4096, 4096), (4096, 4096)], "bfloat16"),
-    (MATMUL, [(8192, 8192), (8192, 28672)], "bfloat16"),
-    (EPILOGUE, [(4096, 8192), (8192, 8192), (8192,)], "float32"),
-    (ATTENTION, [(8, 4096, 128)] * 3, "bfloat16"),
-    (CHAIN, [(8192, 8192), (8192,), (8192, 8192)], "bfloat16"),
-]
+def listed() -> list[Listed]:
+    """KERNELS of every `kernels_<group>.py` beside this file."""
+    names = sorted(path.stem for path in Path(__file__).parent.glob("kernels_*.py"))
+    return [made for name in names for made in importlib.import_module(name).KERNELS]
+
+
+KERNELS = listed()
+SOFTMAX = "softmax/row_blocks.py"
+
+
+def by_file(made: Listed) -> str:
+    return made.file
 
 
 def load(file: str) -> Any:
@@ -94,24 +70,50 @@ def error(got: Any, want: Any, dtype: str) -> float:
     return float(np.max(np.abs(got - want) / (tolerance * (1 + np.abs(want)))))
 
 
+def structs(args: list[Any], dtype: str) -> list[Any]:
+    import jax
+    import jax.numpy as jnp
+
+    plain = [Fixed(a, dtype) if isinstance(a, tuple) else a for a in args]
+    return [jax.ShapeDtypeStruct(a.shape, jnp.dtype(a.dtype)) for a in plain]
+
+
+def arrays(args: list[Any], dtype: str) -> list[Any]:
+    import jax
+    import jax.numpy as jnp
+
+    made = []
+    for key, arg, aval in zip(jax.random.split(jax.random.key(7), len(args)), args, structs(args, dtype), strict=True):
+        if isinstance(arg, Ints):
+            made.append(jax.random.randint(key, aval.shape, arg.low, arg.high + 1).astype(aval.dtype))
+        else:
+            made.append(jax.random.normal(key, aval.shape, jnp.float32).astype(aval.dtype))
+    return made
+
+
+EQUAL = [(k, *case, dtype) for k in KERNELS for case in k.cases for dtype in k.dtypes]
+
+
 @pytest.mark.parametrize(
-    ("file", "shapes", "options", "dtype"),
-    [(*case, "float32") for case in CASES] + [(*case, "bfloat16") for case in CASES[:3] + CASES[4:9:2]],
+    ("made", "args", "options", "dtype"), EQUAL, ids=[f"{k.file}-{i}-{d}" for i, (k, _, _, d) in enumerate(EQUAL)]
 )
-def test_kernel_equals_reference(file: str, shapes: list[tuple[int, ...]], options: dict[str, Any], dtype: str) -> None:
+def test_kernel_equals_reference(made: Listed, args: list[Any], options: dict[str, Any], dtype: str) -> None:
     import jax
     import jax.numpy as jnp
     from jax.experimental.pallas import tpu as pltpu
 
-    module = load(file)
-    keys = jax.random.split(jax.random.key(7), len(shapes))
-    inputs = [jax.random.normal(key, shape, jnp.dtype(dtype)) for key, shape in zip(keys, shapes, strict=True)]
+    module = load(made.file)
+    inputs = arrays(args, dtype)
+    wide = [x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in inputs]
+    statics = statics_of(module, options)
     with jax.default_matmul_precision("highest"):
-        want = module.reference(*(x.astype(jnp.float32) for x in inputs), **statics_of(module, options))
+        want = jax.tree.leaves(module.reference(*wide, **statics))
     with pltpu.force_tpu_interpret_mode():
-        got = module.kernel(*inputs, **options)
-    assert got.dtype == module.reference(*inputs).dtype
-    assert error(got, want, dtype) <= 1
+        got = jax.tree.leaves(module.kernel(*inputs, **options))
+    plain = jax.tree.leaves(jax.eval_shape(lambda *a: module.reference(*a, **statics), *inputs))
+    assert [(g.dtype, g.shape) for g in got] == [(p.dtype, p.shape) for p in plain]
+    for g, w in zip(got, want, strict=True):
+        assert error(g, w, dtype) <= made.tolerance
 
 
 def test_large_and_masked_logits() -> None:
@@ -126,8 +128,9 @@ def test_large_and_masked_logits() -> None:
         assert error(module.kernel(x, block_rows=16), module.reference(x), "float32") <= 1
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_front_matter_matches_the_functions(file: str) -> None:
+@pytest.mark.parametrize("made", KERNELS, ids=by_file)
+def test_front_matter_matches_the_functions(made: Listed) -> None:
+    file = made.file
     facts, module = front_matter(file), load(file)
     assert facts["family"] == Path(file).parent.name
     assert facts["sources"] and facts["when_to_use"] and facts["when_xla_wins"]
@@ -137,7 +140,7 @@ def test_front_matter_matches_the_functions(file: str) -> None:
     assert set(parameters) == {*arrays, *facts["statics"], *module.TUNED_PARAMS}
     assert {name: parameters[name].default for name in module.TUNED_PARAMS} == module.TUNED_PARAMS
     assert set(inspect.signature(module.reference).parameters) == {*arrays, *facts["statics"]}
-    assert set(facts["chips"]) == set(TOPOLOGIES)
+    assert facts["chips"] and set(facts["chips"]) <= set(TOPOLOGIES)
 
 
 def split_arguments(signature: str) -> list[str]:
@@ -146,39 +149,46 @@ def split_arguments(signature: str) -> list[str]:
 
 
 def test_ids_are_unique() -> None:
-    ids = [front_matter(file)["id"] for file in FILES]
+    ids = [front_matter(made.file)["id"] for made in KERNELS]
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_empty_arrays_are_refused(file: str) -> None:
+def test_every_kernel_of_the_library_is_listed_once() -> None:
+    files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("*/*.py"))
+    assert sorted(made.file for made in KERNELS) == files
+
+
+@pytest.mark.parametrize("made", KERNELS, ids=by_file)
+def test_empty_arrays_are_refused(made: Listed) -> None:
     import jax
 
-    arrays = [jax.ShapeDtypeStruct((0,) * len(shape), "float32") for shape in SMALL[file]]
+    empty = [jax.ShapeDtypeStruct((0,) * len(a.shape), a.dtype) for a in structs(made.small, made.dtypes[0])]
     with pytest.raises(ValueError, match="empty"):
-        jax.eval_shape(load(file).kernel, *arrays)
+        jax.eval_shape(load(made.file).kernel, *empty)
 
 
-@pytest.mark.parametrize("file", [RMS, SOFTMAX, MATMUL, EPILOGUE, ATTENTION])
-def test_oversized_blocks_are_refused(file: str) -> None:
+@pytest.mark.parametrize("made", [k for k in KERNELS if k.oversized], ids=by_file)
+def test_oversized_blocks_are_refused(made: Listed) -> None:
     import jax
 
-    module = load(file)
-    grown = [tuple(8192 if size >= 100 else size for size in shape) for shape in SMALL[file]]
+    module = load(made.file)
+    grown = [
+        jax.ShapeDtypeStruct(tuple(8192 if size >= 100 else size for size in a.shape), a.dtype)
+        for a in structs(made.small, made.dtypes[0])
+    ]
     kernel = functools.partial(module.kernel, **dict.fromkeys(module.TUNED_PARAMS, 8192))
     with pytest.raises(ValueError, match="not fit in VMEM"):
-        jax.eval_shape(kernel, *(jax.ShapeDtypeStruct(shape, "float32") for shape in grown))
+        jax.eval_shape(kernel, *grown)
 
 
-def jobs_of(file: str, dtype: str, shapes: list[tuple[int, ...]], chip: str, every: bool) -> list[dict[str, Any]]:
+def jobs_of(made: Listed, args: list[Any], dtype: str, chip: str, every: bool) -> list[dict[str, Any]]:
     """The first value of every tunable together, then (if `every`) each other value in place of its first."""
-    import jax
-    import jax.numpy as jnp
-
-    space = load(file).search_space([jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes], chip)
+    avals = structs(args, dtype)
+    space = load(made.file).search_space(avals, chip)
     first = {name: values[0] for name, values in space.items()}
     points = [first] + [first | {name: v} for name, values in space.items() for v in values[1:] if every]
-    return [{"file": file, "dtype": dtype, "shapes": shapes, "chip": chip, "params": point} for point in points]
+    arrays = [[list(a.shape), str(a.dtype)] for a in avals]
+    return [{"file": made.file, "arrays": arrays, "chip": chip, "params": point} for point in points]
 
 
 def run_child(jobs: list[dict[str, Any]], tmp_path: Path, timeout_s: float) -> list[dict[str, Any]]:
@@ -199,10 +209,10 @@ def run_child(jobs: list[dict[str, Any]], tmp_path: Path, timeout_s: float) -> l
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def test_search_space_compiles_at_small_shapes(tmp_path: Path) -> None:
-    jobs = [
-        job for chip in ("v5e", "v6e") for file in FILES for job in jobs_of(file, "bfloat16", SMALL[file], chip, True)
-    ]
+@pytest.mark.parametrize("made", KERNELS, ids=by_file)
+def test_search_space_compiles_at_small_shapes(made: Listed, tmp_path: Path) -> None:
+    """Every value on one chip, the advised ones on both."""
+    jobs = [job for chip in ("v5e", "v6e") for job in jobs_of(made, made.small, made.dtypes[-1], chip, chip == "v5e")]
     answers = run_child(jobs, tmp_path, timeout_s=280)
     assert len(answers) == len(jobs)
     assert [a for a in answers if a["error"]] == []
@@ -212,9 +222,15 @@ def test_search_space_compiles_at_small_shapes(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("chip", list(TOPOLOGIES))
 def test_production_shapes_compile(chip: str, tmp_path: Path) -> None:
-    jobs = [job for file, shapes, dtype in PRODUCTION for job in jobs_of(file, dtype, shapes, chip, False)]
+    jobs = [
+        job
+        for made in KERNELS
+        if chip in front_matter(made.file)["chips"]
+        for args, dtype in made.production
+        for job in jobs_of(made, args, dtype, chip, False)
+    ]
     answers = run_child(jobs, tmp_path, timeout_s=1700)
-    assert len(answers) == len(PRODUCTION)
+    assert jobs and len(answers) == len(jobs)
     assert [a for a in answers if a["error"]] == []
 
 
@@ -228,7 +244,7 @@ def compile_job(job: dict[str, Any]) -> str | None:
 
     device = topologies.get_topology_desc(TOPOLOGIES[job["chip"]], platform="tpu").devices[0]
     sharding = SingleDeviceSharding(device)
-    arrays = [jax.ShapeDtypeStruct(tuple(s), jnp.dtype(job["dtype"]), sharding=sharding) for s in job["shapes"]]
+    arrays = [jax.ShapeDtypeStruct(tuple(s), jnp.dtype(d), sharding=sharding) for s, d in job["arrays"]]
     kernel = load(job["file"]).kernel
     mesh = Mesh(np.array([device]), ("x",)).abstract_mesh
     try:
