@@ -168,6 +168,15 @@ class Bindings:
 
 
 @dataclass(frozen=True)
+class Templates:
+    """Kernels written from the workload's own program, in the form of the library: each takes the workload's input
+    leaves in order and has no statics. What no template covers is in `refused`, a reason each."""
+
+    kernels: tuple[ReferenceKernel, ...]
+    refused: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Space:
     """A kernel's tunable parameters at given shapes on a chip: the values to choose from, the best known one first."""
 
