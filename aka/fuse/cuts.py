@@ -1,0 +1,247 @@
+"""Where an op is cut into kernels: all in one if that is the cheaper plan, else at values worth a trip to HBM."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aka.fuse.axes import REDUCTIONS, groups
+from aka.fuse.graph import Graph, Node, subgraph
+from aka.fuse.plan import Machine, Plan, plans
+from aka.fuse.sizes import NoFit
+from aka.fuse.source import Writer
+
+LAYOUT = {"reshape", "transpose", "squeeze", "expand_dims", "broadcast_in_dim"}
+"""Operations that only rearrange: XLA may do them between kernels."""
+MAX_CUTS = 14
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A kernel's share of the op: its plans, best first; `graph.inputs` may need `before`, `graph.outputs` are followed
+    by `after`: layout operations around the kernel."""
+
+    plans: tuple[Plan, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def graph(self) -> Graph:
+        return self.plans[0].graph
+
+    @property
+    def seconds(self) -> float:
+        return self.plans[0].seconds
+
+
+@dataclass(frozen=True)
+class Split:
+    """The op as pieces in order of execution; `layout` are the nodes that run between them."""
+
+    pieces: tuple[Piece, ...]
+    layout: tuple[Node, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(p.seconds for p in self.pieces)
+
+
+class Cutter:
+    """Tries ways to cut a graph. `refused` tells why pieces did not fit."""
+
+    def __init__(self, graph: Graph, machine: Machine) -> None:
+        self.graph, self.machine = graph, machine
+        self.refused: dict[str, None] = {}
+        self._pieces: dict[tuple[tuple[int, ...], tuple[int, ...]], Piece | None] = {}
+        self._makers = graph.makers()
+        sizes = (s for v in graph.inputs for s in graph.values[v].shape)
+        self._names = {s: f"n{i}" for i, s in enumerate(dict.fromkeys(sizes))}
+
+    def splits(self) -> list[Split]:
+        """The whole op in one kernel if that fits, the cheapest cut by rough time, and the finest; distinct ones,
+        cheapest first. Raises NoFit if none fits."""
+        cuts = self.candidates()
+        finest = self.split(cuts)
+        found = [self.split(()), finest, self._greedy(cuts)]
+        made: dict[tuple[tuple[int, ...], ...], Split] = {}
+        for split in found:
+            if split is not None:
+                made.setdefault(tuple(p.outputs for p in split.pieces), split)
+        if not made:
+            raise NoFit("; ".join(self.refused) or "nothing to compute")
+        return sorted(made.values(), key=lambda s: s.seconds)
+
+    def candidates(self) -> tuple[int, ...]:
+        """Values that may be written to HBM: operands of a matrix product that come from another one, results of
+        reductions, what is reshaped."""
+        found: dict[int, None] = {}
+        for node in self.graph.nodes:
+            if node.op == "dot_general":
+                found |= {v: None for v in node.arrays if self._comes_from_product(v)}
+            if node.op in REDUCTIONS or node.op == "dot_general":
+                found[node.outputs[0]] = None
+            if node.op == "reshape" and self._splits(node):
+                found[node.arrays[0]] = None
+        plain = [v for v in found if v not in self.graph.outputs and v not in self.graph.inputs]
+        return tuple(sorted(plain)[:MAX_CUTS])
+
+    def _comes_from_product(self, value: int) -> bool:
+        seen, wanted = set(), [value]
+        while wanted:
+            node = self._makers.get(wanted.pop())
+            if node is None or id(node) in seen:
+                continue
+            seen.add(id(node))
+            if node.op == "dot_general":
+                return True
+            wanted += node.arrays
+        return False
+
+    def _splits(self, node: Node) -> bool:
+        values = self.graph.values
+        shapes = values[node.arrays[0]].shape, values[node.outputs[0]].shape
+        return any(len(a) != 1 or len(b) != 1 for a, b in groups(*shapes))
+
+    def _greedy(self, cuts: Sequence[int]) -> Split | None:
+        """From every cut to fewer, as long as the rough time falls."""
+        best, left = self.split(cuts), list(cuts)
+        for cut in cuts:
+            trial = [c for c in left if c != cut]
+            made = self.split(trial)
+            if made is not None and (best is None or made.seconds <= best.seconds):
+                best, left = made, trial
+        return best
+
+    def split(self, cuts: Sequence[int]) -> Split | None:
+        """The op cut at these values, or None where a piece fits no plan."""
+        ends = self._sinks([*cuts, *self.graph.outputs])
+        layout: list[Node] = []
+        pieces: dict[tuple[int, ...], Piece] = {}
+        known = {*self.graph.inputs, *ends}
+        for group in self._grouped(ends, known):
+            piece = self._piece(group, known)
+            if piece is None:
+                return None
+            pieces[group] = piece
+        for piece in pieces.values():
+            layout += self._layout_before(piece.graph.inputs, known)
+        layout += self._layout_before(self.graph.outputs, known)
+        ordered = _ordered(list(pieces.values()))
+        if ordered is None:
+            return None
+        distinct = {n.outputs: n for n in layout}
+        return Split(tuple(ordered), tuple(sorted(distinct.values(), key=lambda n: n.outputs)))
+
+    def _sinks(self, ends: Sequence[int]) -> list[int]:
+        """The values that kernels must write: layout operations at an end are left to XLA."""
+        found: dict[int, None] = {}
+        for end in ends:
+            value = end
+            chain = [end]
+            while (node := self._makers.get(value)) is not None and node.op in LAYOUT and node.arrays:
+                value = node.arrays[0]
+                chain.append(value)
+            deepest = end
+            for v in chain:
+                node = self._makers.get(v)
+                if node is not None and node.op == "reshape" and self._splits(node):
+                    deepest = node.arrays[0]
+            if self._makers.get(deepest) is not None:
+                found[deepest] = None
+        return sorted(found)
+
+    def _grouped(self, ends: Sequence[int], known: set[int]) -> list[tuple[int, ...]]:
+        """Ends that one kernel may write together: those that read the same arrays and depend on none of each other."""
+        groups_: dict[tuple[int, ...], list[int]] = {}
+        for end in ends:
+            reads = subgraph(self.graph, [*self.graph.inputs, *(e for e in ends if e != end)], [end]).inputs
+            groups_.setdefault(tuple(sorted(reads)), []).append(end)
+        made: list[tuple[int, ...]] = []
+        for members in groups_.values():
+            together = tuple(members)
+            made += [together] if len(together) > 1 and self._worth(together, known) else [(m,) for m in members]
+        return self._chained(made, known)
+
+    def _chained(self, groups_: list[tuple[int, ...]], known: set[int]) -> list[tuple[int, ...]]:
+        """Outputs of the op of which one is made from another: one kernel may write both on its way."""
+        final = set(self._sinks(self.graph.outputs))
+        for a, b in itertools.permutations(groups_, 2):
+            reads = self._hoisted(b, known).inputs
+            rest = [g for g in groups_ if g not in (a, b)]
+            chained = set(a) <= final and set(b) <= final and bool(set(a) & set(reads))
+            # A third kernel between the two would have to run in the middle of the joint one.
+            between = any(set(a) & set(self._hoisted(c, known).inputs) for c in rest if set(c) & set(reads))
+            if chained and not between and self._worth((*a, *b), known, (a, b)):
+                return self._chained([*rest, tuple(sorted((*a, *b)))], known)
+        return groups_
+
+    def _worth(self, together: tuple[int, ...], known: set[int], parts: Sequence[tuple[int, ...]] = ()) -> bool:
+        whole = self._piece(tuple(sorted(together)), known)
+        alone = [self._piece(p, known) for p in parts or [(m,) for m in together]]
+        return whole is not None and (None in alone or whole.seconds <= sum(p.seconds for p in alone if p))
+
+    def _piece(self, outputs: tuple[int, ...], known: set[int]) -> Piece | None:
+        graph = self._hoisted(outputs, known)
+        key = (graph.inputs, outputs)
+        if key not in self._pieces:
+            self._pieces[key] = self._planned(graph, outputs)
+        return self._pieces[key]
+
+    def _planned(self, graph: Graph, outputs: tuple[int, ...]) -> Piece | None:
+        try:
+            found = [p for p in plans(graph, self.machine) if self._writes(p)]
+        except NoFit as reason:
+            self.refused[str(reason)] = None
+            return None
+        return Piece(tuple(found), graph.inputs, outputs) if found else None
+
+    def _writes(self, plan: Plan) -> bool:
+        """Whether a body can be written for it: a plan that only looks cheap must not win."""
+        try:
+            Writer(plan, "piece", [f"x{i}" for i in range(len(plan.graph.inputs))], {}, outer=self._names).write()
+        except NoFit as reason:
+            self.refused[str(reason)] = None
+            return False
+        return True
+
+    def _hoisted(self, outputs: tuple[int, ...], known: set[int]) -> Graph:
+        """The graph of a piece, with layout operations on its inputs that end in a true reshape left outside."""
+        order = [*self.graph.inputs, *sorted(known - set(self.graph.inputs))]
+        graph = subgraph(self.graph, [v for v in order if v not in outputs], outputs)
+        outside = set(graph.inputs)
+        reshaped: list[int] = []
+        for node in graph.nodes:
+            if node.op in LAYOUT and node.arrays and set(node.arrays) <= outside and node.outputs[0] not in outputs:
+                outside.add(node.outputs[0])
+                if node.op == "reshape" and self._splits(node):
+                    reshaped.append(node.outputs[0])
+        return subgraph(graph, [*graph.inputs, *reshaped], outputs) if reshaped else graph
+
+    def _layout_before(self, values: Sequence[int], known: set[int]) -> list[Node]:
+        """The layout operations that lead from known values to these."""
+        found, wanted = [], [v for v in values if v not in known]
+        while wanted:
+            node = self._makers[wanted.pop()]
+            found.append(node)
+            wanted += [v for v in node.arrays if v not in known]
+        return found
+
+
+def _ordered(pieces: list[Piece]) -> list[Piece] | None:
+    """Pieces so that each comes after those whose outputs it reads (ids grow along the program); None if they wait for
+    each other."""
+    made: list[Piece] = []
+    written = {o for p in pieces for o in p.outputs}
+    left = sorted(pieces, key=lambda p: max(p.outputs))
+    while left:
+        ready = next((p for p in left if not _waits(p, written - {o for m in made for o in m.outputs})), None)
+        if ready is None:
+            return None
+        left.remove(ready)
+        made.append(ready)
+    return made
+
+
+def _waits(piece: Piece, missing: set[int]) -> bool:
+    return bool(set(piece.inputs) & (missing - set(piece.outputs)))

@@ -1,0 +1,134 @@
+"""A whole candidate module in the form of a reference kernel: helpers, one function for each piece, and `kernel`."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aka.fuse.cuts import Split
+from aka.fuse.graph import Graph, Node
+from aka.fuse.plan import Plan
+from aka.fuse.sizes import NoFit, Size, Sizes
+from aka.fuse.source import HELPERS, RESERVED, Writer, Written
+
+HEAD = '''"""{about}"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+TUNED_PARAMS = {params}
+
+
+'''
+
+
+@dataclass(frozen=True)
+class Template:
+    """A written template: `how` it is built in words, and its source."""
+
+    name: str
+    how: str
+    source: str
+    seconds: float
+
+
+def module(
+    graph: Graph, split: Split, chosen: Sequence[Plan], names: Sequence[str], words: Mapping[Size, str], about: str
+) -> str:
+    """The source of a split with one plan for each of its pieces. `names` are the op's input leaves. Raises NoFit where
+    a body cannot be written."""
+    variables = dict(zip(graph.inputs, distinct(names), strict=True))
+    sizes = Sizes(len(graph.nodes[0].params), frozenset({*variables.values(), *RESERVED}))
+    for value, name in variables.items():
+        for i, size in enumerate(graph.values[value].shape):
+            sizes.learn(size, f"{name}.shape[{i}]", words.get(size, f"{name}_{i}"))
+    single = len(split.pieces) == 1 and not split.layout and split.pieces[0].graph.inputs == graph.inputs
+    written = [_written(p, i, single, variables, words, len(split.pieces), sizes.names) for i, p in enumerate(chosen)]
+    params = {k: v for w in written for k, v in w.params.items()}
+    text = HEAD.format(about=about, params=repr(params))
+    text += "\n\n".join([HELPERS, *(w.text + "\n" for w in written)])
+    if not single:
+        text += "\n\n" + _kernel(graph, split, written, variables, sizes) + "\n"
+    choices = {k: v for w in written for k, v in w.choices.items()}
+    return text + f"\n\n{_space(choices)}"
+
+
+def _written(
+    plan: Plan, index: int, single: bool, variables: Mapping[int, str], words: Mapping[Size, str], count: int,
+    outer: Mapping[Size, str],
+) -> Written:  # fmt: skip
+    if single:
+        return Writer(plan, "kernel", [variables[v] for v in plan.graph.inputs], words).write()
+    names = [variables.get(v, f"x{i}") for i, v in enumerate(plan.graph.inputs)]
+    prefix = f"{index + 1}_" if count > 1 else ""
+    return Writer(plan, f"_step{index + 1}", distinct(names), words, prefix, outer).write()
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Parameter names that are names, and none twice."""
+    made: list[str] = []
+    for name in names:
+        name = name if name.isidentifier() and not keyword.iskeyword(name) else "x"
+        while name in made or name in RESERVED:
+            name += "_"
+        made.append(name)
+    return made
+
+
+def _kernel(graph: Graph, split: Split, written: Sequence[Written], variables: Mapping[int, str], sizes: Sizes) -> str:
+    """The function that runs the pieces in order, with layout operations between them."""
+    known = dict(variables)
+    lines: list[str] = []
+    layout = list(split.layout)
+
+    def place() -> None:
+        for node in list(layout):
+            if all(v in known for v in node.arrays):
+                layout.remove(node)
+                known[node.outputs[0]] = f"v{node.outputs[0]}"
+                lines.append(f"v{node.outputs[0]} = {_layout(graph, node, known, sizes)}")
+
+    place()
+    for piece, made in zip(split.pieces, written, strict=True):
+        arguments = [known[v] for v in piece.graph.inputs] + [f"{p}={p}" for p in (*made.handed, *made.params)]
+        sizes.used |= set(made.handed)
+        targets = [f"v{v}" for v in piece.outputs]
+        lines.append(f"{', '.join(targets)} = {made.function}({', '.join(arguments)})")
+        known.update(zip(piece.outputs, targets, strict=True))
+        place()
+    lines.append(f"return {', '.join(known[v] for v in graph.outputs)}")
+    used = [f"{n} = {sizes.origins[n]}" for n in sizes.origins if n in sizes.used]
+    tuned = [f"{k}: int = {v}" for w in written for k, v in w.params.items()]
+    head = f"def kernel({', '.join(f'{n}: jax.Array' for n in variables.values())}"
+    head += f", *, {', '.join(tuned)}) -> Any:" if tuned else ") -> Any:"
+    return "\n    ".join([head, *used, *lines])
+
+
+def _layout(graph: Graph, node: Node, known: Mapping[int, str], sizes: Sizes) -> str:
+    name, out = known[node.arrays[0]], graph.values[node.outputs[0]]
+    shape = ", ".join(map(sizes.expression, out.shape))
+    if node.op == "transpose":
+        return f"jnp.transpose({name}, {tuple(node.params[0]['permutation'])})"
+    if node.op == "broadcast_in_dim":
+        own = graph.values[node.arrays[0]].shape
+        places = node.params[0]["broadcast_dimensions"]
+        inner = [sizes.expression(own[places.index(i)]) if i in places else "1" for i in range(len(out.shape))]
+        return f"jnp.broadcast_to({name}.reshape({', '.join(inner)}), ({shape}{',' if len(out.shape) == 1 else ''}))"
+    if node.op in ("reshape", "squeeze", "expand_dims"):
+        return f"{name}.reshape({shape or '()'})"
+    raise NoFit(f"{node.op} between kernels")
+
+
+def _space(choices: Mapping[str, Sequence[int]]) -> str:
+    rows = "".join(f"        {name!r}: {list(values)!r},\n" for name, values in choices.items())
+    return f"def search_space(shapes: Any, chip: str) -> dict[str, list[int]]:\n    return {{\n{rows}    }}\n"

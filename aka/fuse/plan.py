@@ -1,0 +1,242 @@
+"""How one kernel walks: which axes the grid cuts, which are streamed and accumulated, in which order and block sizes.
+
+An axis may be cut where every output has it and nothing reduces over it; it may be streamed where everything that it
+reaches is summed (or maximised) away in one go, and what follows no longer knows it. All others are held whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aka.fuse.axes import REDUCTIONS, Axes, Dim
+from aka.fuse.graph import Graph, Node
+from aka.fuse.sizes import NoFit
+
+ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "bfloat16": 2, "float16": 2, "int16": 2, "float64": 8, "int64": 8}
+MIB = 1 << 20
+MAX_POINTS = 4000
+"""Combinations of block sizes that are weighed; beyond, only every other choice of each axis."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the rough time of a plan follows from. `step_s` is what a grid step costs beside its work."""
+
+    vmem_bytes: int
+    bytes_per_s: float
+    flops_per_s: Mapping[str, float]
+    elements_per_s: float
+    step_s: float = 3e-7
+
+    def flops(self, dtype: str) -> float:
+        """Matrix FLOP/s; float32 operands go through in one bfloat16 pass at default precision."""
+        return self.flops_per_s.get(dtype) or self.flops_per_s["bfloat16"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`grid` in order, outermost first; `stream` is its last axis or None. `whole` axes have no block size."""
+
+    graph: Graph
+    axes: Axes
+    squeezed: tuple[int, ...]
+    cut: tuple[int, ...]
+    stream: int | None
+    accumulators: tuple[Node, ...]
+    blocks: dict[int, int] = field(default_factory=dict)
+    choices: dict[int, list[int]] = field(default_factory=dict)
+    seconds: float = math.inf
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return (*self.squeezed, *self.cut, *(() if self.stream is None else (self.stream,)))
+
+
+def plans(graph: Graph, machine: Machine) -> list[Plan]:
+    """The best plan without a streamed axis and the best for each axis that can be streamed, by rough time. Raises
+    NoFit if none fits in VMEM."""
+    axes = Axes.of(graph)
+    axes.merge_neighbours()
+    free = [a for a in axes if _is_free(axes, a)]
+    made = []
+    for stream in [None, *(a for a in axes if a not in free)]:
+        sums = () if stream is None else accumulators(axes, stream)
+        if sums is not None:
+            best = _best(axes, free, stream, sums, machine)
+            made += [best] if best else []
+    if not made:
+        raise NoFit(f"no blocks of it fit in VMEM: {_why(axes, free)}")
+    return sorted(made, key=lambda p: p.seconds)
+
+
+def _is_free(axes: Axes, axis: int) -> bool:
+    if axis in axes.pinned or axis in axes.reduced:
+        return False
+    return all([d.axis for d in axes.layout(o)].count(axis) == 1 for o in axes.graph.outputs)
+
+
+def accumulators(axes: Axes, axis: int) -> tuple[Node, ...] | None:
+    """The reductions that end an axis, if it can be streamed through them; else None."""
+    outputs = {a for o in axes.graph.outputs for a in _canonical(axes, o)}
+    if axis in axes.pinned or axis not in axes.reduced or axis in outputs:
+        return None
+    found: list[Node] = []
+    after: set[int] = set()
+    for node in axes.graph.nodes:
+        has = any(axis in _canonical(axes, v) for v in node.arrays)
+        keeps = any(axis in _canonical(axes, v) for v in node.outputs)
+        if keeps and after & set(node.arrays):
+            return None
+        if has and not keeps:
+            if node.op not in REDUCTIONS and node.op != "dot_general":
+                return None
+            if after & set(node.arrays):
+                return None
+            found.append(node)
+            after |= set(node.outputs)
+        elif after & set(node.arrays):
+            after |= set(node.outputs)
+    return tuple(found) or None
+
+
+def _canonical(axes: Axes, value: int) -> set[int]:
+    return {d.axis for d in axes.layout(value)}
+
+
+def _best(axes: Axes, free: Sequence[int], stream: int | None, sums: tuple[Node, ...], machine: Machine) -> Plan | None:
+    squeezed = tuple(a for a in free if _is_batch(axes, a))
+    blocked = [a for a in free if a not in squeezed]
+    choices = {a: _values(axes, a, a == stream) for a in [*blocked, *([stream] if stream is not None else [])]}
+    best: Plan | None = None
+    for order in itertools.permutations(blocked) if len(blocked) <= 3 else [tuple(blocked)]:
+        plan = Plan(axes.graph, axes, squeezed, order, stream, sums, {}, choices)
+        for blocks in _points(choices):
+            seconds = rough_seconds(plan, blocks, machine)
+            if seconds is not None and (best is None or seconds < best.seconds):
+                best = Plan(axes.graph, axes, squeezed, order, stream, sums, blocks, choices, seconds)
+    if best is None:
+        return None
+    near = {a: sorted(v, key=lambda n: abs(math.log(n / best.blocks[a]))) for a, v in choices.items()}
+    return Plan(best.graph, axes, squeezed, best.cut, stream, sums, best.blocks, near, best.seconds)
+
+
+def _is_batch(axes: Axes, axis: int) -> bool:
+    """One step at a time: batch axes of matrix products."""
+    return axis in axes.batches
+
+
+def _points(choices: Mapping[int, Sequence[int]]) -> Iterator[dict[int, int]]:
+    lists = list(choices.values())
+    while math.prod(map(len, lists)) > MAX_POINTS:
+        lists = [v[::2] if len(v) > 3 else v for v in lists]
+    for point in itertools.product(*lists):
+        yield dict(zip(choices, point, strict=True))
+
+
+def _values(axes: Axes, axis: int, streamed: bool) -> list[int]:
+    """Block sizes for an axis at the scored shape: multiples of what its place in the arrays asks for, the whole axis
+    among them; divisors only where it is streamed, since a partial block would have to be masked."""
+    size = axes.size(axis)[0]
+    ends = [_from_end(axes, v, axis) for v in (*axes.graph.inputs, *axes.graph.outputs)]
+    places = [e for e in ends if e is not None]
+    least = 128 if any(p == 0 for p, _ in places) else 8 if any(p == 1 for p, _ in places) else 1
+    factor = min((f for p, f in places if p == 0), default=1)
+    unit = max(1, least // math.gcd(least, factor)) if least == 128 else least
+    if streamed and least == 8:
+        unit = 128
+    made = [unit << i for i in range(14) if unit << i < size]
+    if streamed:
+        made = [d for d in range(unit, size, unit) if size % d == 0]
+        made = made[:: max(1, len(made) // 8)]
+    if not made or size * max(1, factor) <= 16384 or streamed:
+        made.append(size)
+    return made
+
+
+def _from_end(axes: Axes, value: int, axis: int) -> tuple[int, int] | None:
+    dims = axes.layout(value)
+    for i, d in enumerate(reversed(dims)):
+        if d.axis == axis:
+            return (0 if len(dims) == 1 else i), d.factor[0]
+    return None
+
+
+def block_lengths(plan: Plan, value: int, blocks: Mapping[int, int]) -> list[int]:
+    """Lengths of the block of a value (production sizes), squeezed axes left out."""
+    return [_length(plan, d, blocks) for d in plan.axes.layout(value) if d.axis not in plan.squeezed]
+
+
+def _length(plan: Plan, dim: Dim, blocks: Mapping[int, int]) -> int:
+    return blocks.get(dim.axis, plan.axes.size(dim.axis)[0]) * dim.factor[0]
+
+
+def padded_bytes(lengths: Sequence[int], itemsize: int) -> int:
+    """Bytes of a block in VMEM: rows to a multiple of 8, lanes to a multiple of 128."""
+    *outer, rows, lanes = [1, 1, *lengths]
+    return math.prod(outer) * -(-rows // 8) * 8 * -(-lanes // 128) * 128 * itemsize
+
+
+def rough_seconds(plan: Plan, blocks: Mapping[int, int], machine: Machine) -> float | None:
+    """A rough time to rank plans by: the largest of memory, matrix and vector work, and a toll for each grid step.
+    None where the blocks do not fit in VMEM. Nothing of it is ever shown as an estimate."""
+    axes = plan.axes
+    extents = {a: -(-axes.size(a)[0] // blocks.get(a, 1)) for a in plan.grid}
+    steps = math.prod(extents.values())
+    if vmem_bytes(plan, blocks) > machine.vmem_bytes:
+        return None
+    moved, fill = 0.0, 0.0
+    for value in {*plan.graph.inputs, *plan.graph.outputs}:
+        lengths = block_lengths(plan, value, blocks)
+        own = _canonical(axes, value)
+        last = max((i for i, a in enumerate(plan.grid) if a in own), default=-1)
+        visits = math.prod(extents[a] for a in plan.grid[: last + 1])
+        block = padded_bytes(lengths, ITEMSIZE.get(plan.graph.values[value].dtype, 4))
+        moved += visits * block
+        fill += block
+    matrix, vector = _work(plan, blocks)
+    busy = max(moved / machine.bytes_per_s, steps * vector / machine.elements_per_s)
+    matrix_s = sum(steps * flops / machine.flops(dtype) for flops, dtype in matrix)
+    # The first block comes in and the last one goes out with nothing beside it.
+    toll = steps * machine.step_s + fill / machine.bytes_per_s
+    return max(busy, matrix_s) + 0.2 * min(busy, matrix_s) + toll
+
+
+def _work(plan: Plan, blocks: Mapping[int, int]) -> tuple[list[tuple[float, str]], float]:
+    """Per grid step: FLOP of each matrix product with its operands' dtype, and elements of vector operations."""
+    matrix, vector = [], 0.0
+    for node in plan.graph.nodes:
+        lengths = [math.prod(block_lengths(plan, v, blocks)) for v in (*node.arrays, *node.outputs)]
+        if node.op == "dot_general":
+            out = block_lengths(plan, node.outputs[0], blocks)
+            (contract, _), _ = node.params[0]["dimension_numbers"]
+            dims = [plan.axes.dims(node.arrays[0])[i] for i in contract]
+            depth = math.prod(_length(plan, d, blocks) for d in dims if d and plan.axes.merged(d.axis) == d.axis)
+            matrix.append((2.0 * math.prod(out) * depth, plan.graph.values[node.arrays[0]].dtype))
+        elif node.op not in ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "iota"):
+            vector += max(lengths)
+    return matrix, vector
+
+
+def vmem_bytes(plan: Plan, blocks: Mapping[int, int]) -> int:
+    """Two buffers of every block, the accumulators, and room for what the body holds meanwhile."""
+    graph = plan.graph
+    ends = {*graph.inputs, *graph.outputs}
+    buffers = sum(
+        2 * padded_bytes(block_lengths(plan, v, blocks), ITEMSIZE.get(graph.values[v].dtype, 4)) for v in ends
+    )
+    sums = sum(padded_bytes(block_lengths(plan, n.outputs[0], blocks), 4) for n in plan.accumulators)
+    return buffers + sums + held_bytes(plan, blocks) + 2 * MIB
+
+
+def held_bytes(plan: Plan, blocks: Mapping[int, int]) -> int:
+    """Three of the largest values of the body, in float32."""
+    inner = [o for n in plan.graph.nodes if n.op not in ("broadcast_in_dim",) for o in n.outputs]
+    return 3 * max((padded_bytes(block_lengths(plan, v, blocks), 4) for v in inner), default=0)
+
+
+def _why(axes: Axes, free: Sequence[int]) -> str:
+    whole = [axes.size(a)[0] for a in axes if a not in free]
+    return f"axes of {', '.join(map(str, whole))} must be held whole" if whole else "its blocks are too large"

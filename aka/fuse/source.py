@@ -1,0 +1,364 @@
+"""One kernel as Python source: the function that is called, its specs, and the body."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aka.fuse.axes import Dim
+from aka.fuse.body import Body, Slots, padded
+from aka.fuse.graph import Node
+from aka.fuse.plan import ITEMSIZE, Plan
+from aka.fuse.sizes import NoFit, Size, Sizes, is_unit, times
+
+INDENT = "    "
+RESERVED = frozenset({"jax", "jnp", "lax", "pl", "pltpu", "functools", "math", "Any", "made", "needed", "kernel"})
+HELPERS = '''def _block(size: int, block: int, factor: int, unit: int) -> int:
+    """`block`, or the whole axis where it is shorter or `block` would not fill tiles of `unit`."""
+    return block if block < size and block * factor % unit == 0 else size
+
+
+def _divisor(size: int, block: int) -> int:
+    """The largest multiple of 128 up to `block` that divides the axis, so that no step is partial; else all of it."""
+    return next((b for b in range(block - block % 128, 0, -128) if size % b == 0), size)
+
+
+def _vmem_bytes(moved: list[tuple[int, ...]], held: list[tuple[int, ...]]) -> int:
+    """Two buffers of each block that moves and one of what the body holds; the last number of each is its item size."""
+
+    def padded(*dims: int) -> int:
+        *outer, rows, lanes, itemsize = dims
+        return math.prod(outer) * -(-rows // 8) * 8 * -(-lanes // 128) * 128 * itemsize
+
+    return 2 * sum(padded(*m) for m in moved) + sum(padded(*h) for h in held) + 2**21
+'''
+
+
+@dataclass(frozen=True)
+class Written:
+    """A kernel's functions as text; `params` are its block sizes by name, `choices` the values to try, best first;
+    `handed` are the sizes that its caller hands in."""
+
+    text: str
+    function: str
+    params: dict[str, int]
+    choices: dict[str, list[int]]
+    handed: list[str]
+
+
+@dataclass(frozen=True)
+class End:
+    """An input or output of a kernel: `entries` are the dimensions of the array that it is handed as, squeezed ones
+    first (`squeezed` of them), two more at least."""
+
+    value: int
+    entries: Slots
+    squeezed: int
+    order: tuple[int, ...]
+    scalar: bool
+
+
+class Writer:
+    """Writes one plan. `names` are the parameter names of its inputs, `words` names for sizes, `prefix` goes before
+    its block parameters; `outer` are sizes that the caller knows by name and hands in where the inputs don't tell."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        function: str,
+        names: Sequence[str],
+        words: Mapping[Size, str],
+        prefix: str = "",
+        outer: Mapping[Size, str] | None = None,
+    ) -> None:
+        self.plan, self.function, self.names = plan, function, list(names)
+        self.sizes = Sizes(_cases(plan), frozenset({*names, *RESERVED}))
+        for value, name in zip(plan.graph.inputs, names, strict=True):
+            for i, size in enumerate(plan.graph.values[value].shape):
+                self.sizes.learn(size, f"{name}.shape[{i}]", words.get(size, f"{name}_{i}"))
+        for size, name in (outer or {}).items():
+            self.sizes.learn(size, "", name)
+        self.blocks = {a: self._axis_name(a, prefix, words) for a in plan.blocks}
+        if len(set(self.blocks.values())) < len(self.blocks):
+            self.blocks = {a: f"{n}_{a}" for a, n in self.blocks.items()}
+        refs = {v: f"{n}_ref" for v, n in zip(plan.graph.inputs, names, strict=True)}
+        self.body = Body(plan, self.sizes, refs, self.blocks)
+        self.outputs = [f"out{i if len(plan.graph.outputs) > 1 else ''}_ref" for i in range(len(plan.graph.outputs))]
+
+    def _axis_name(self, axis: int, prefix: str, words: Mapping[Size, str]) -> str:
+        size = self.plan.axes.size(axis)
+        word = words.get(size) or self.sizes.names.get(size) or f"d{axis}"
+        return f"block_{prefix}{word}"
+
+    def write(self) -> Written:
+        body = self._body()
+        call = self._call()
+        params = {self.blocks[a]: b for a, b in self.plan.blocks.items()}
+        choices = {self.blocks[a]: self.plan.choices[a] for a in self.plan.blocks}
+        return Written(f"{body}\n\n\n{call}", self.function, params, choices, self.handed)
+
+    # The body
+
+    handed: list[str]
+
+    @property
+    def _body_name(self) -> str:
+        return f"_{self.function.lstrip('_')}_body"
+
+    def _body(self) -> str:
+        plan, body = self.plan, self.body
+        sums = [f"sum{i if len(plan.accumulators) > 1 else ''}_ref" for i in range(len(plan.accumulators))]
+        if plan.stream is None:
+            body.run(plan.graph.nodes)
+            self._store()
+            lines = body.lines
+        else:
+            lines = self._streamed(sums)
+        statics = sorted(body.used & {*self.sizes.origins, *self.blocks.values()})
+        self.statics = statics
+        refs = [*(f"{n}_ref" for n in self.names), *self.outputs, *sums]
+        head = f"def {self._body_name}({', '.join(f'{r}: Any' for r in refs)}"
+        head += f", *, {', '.join(f'{s}: int' for s in statics)}" if statics else ""
+        return f"{head}) -> None:\n" + textwrap.indent("\n".join(lines), INDENT)
+
+    def _streamed(self, sums: Sequence[str]) -> list[str]:
+        plan, body = self.plan, self.body
+        at = len(plan.grid) - 1
+        starts = [f"{s}[...] = {_start(n, self._sum_dtype(n))}" for s, n in zip(sums, plan.accumulators, strict=True)]
+        starts = [s.replace("REF", r) for s, r in zip(starts, sums, strict=True)]
+        body.run(_ancestors(plan.graph.nodes, plan.accumulators))
+        for ref, node in zip(sums, plan.accumulators, strict=True):
+            part = body.part(node)
+            grown = f"{ref}[...] + {part}"
+            if node.op in ("reduce_max", "reduce_or"):
+                grown = f"jnp.maximum({ref}[...], {part})"
+            elif node.op in ("reduce_min", "reduce_and"):
+                grown = f"jnp.minimum({ref}[...], {part})"
+            body.lines.append(f"{ref}[...] = {grown}")
+        main, body.lines = body.lines, []
+        for ref, node in zip(sums, plan.accumulators, strict=True):
+            name = ref.removesuffix("_ref") + "_all"
+            body.lines.append(f"{name} = {ref}[...]")
+            body.bind(node.outputs[0], name, self.sum_slots[node.outputs[0]], self._sum_dtype(node))
+        body.run([n for n in plan.graph.nodes if n not in plan.accumulators and not _known(body, n)])
+        self._store()
+        last = body.lines
+        first = f"@pl.when(pl.program_id({at}) == 0)\ndef _() -> None:\n" + textwrap.indent("\n".join(starts), INDENT)
+        end = f"@pl.when(pl.program_id({at}) == pl.num_programs({at}) - 1)\ndef _() -> None:\n"
+        return [first, "", *main, "", end + textwrap.indent("\n".join(last), INDENT)]
+
+    @property
+    def sum_slots(self) -> dict[int, Slots]:
+        if not hasattr(self, "_sum_slots"):
+            self._sum_slots = {n.outputs[0]: self.body.accumulator(n) for n in self.plan.accumulators}
+        return self._sum_slots
+
+    def _sum_dtype(self, node: Node) -> str:
+        dtype = self.plan.graph.values[node.outputs[0]].dtype
+        if dtype == "bool":
+            raise NoFit("an accumulated mask")
+        return "int32" if "int" in dtype else "float32"
+
+    def _store(self) -> None:
+        for value, ref in zip(self.plan.graph.outputs, self.outputs, strict=True):
+            end = self._end(value)
+            self.body.stored(value, ref, end.entries[end.squeezed :])
+
+    # The call
+
+    def _end(self, value: int) -> End:
+        layout = self.plan.axes.layout(value)
+        squeezed = [d for d in layout if d.axis in self.plan.squeezed]
+        if any(not is_unit(d.factor) for d in squeezed):
+            raise NoFit("a batch axis that is part of a larger dimension")
+        rest = padded(self.body, value)
+        order = tuple([layout.index(d) for d in [*squeezed, *(d for d in layout if d not in squeezed)]])
+        return End(value, (*squeezed, *rest), len(squeezed), order, not layout)
+
+    def _call(self) -> str:
+        plan = self.plan
+        ends = [self._end(v) for v in plan.graph.inputs]
+        outs = [self._end(v) for v in plan.graph.outputs]
+        inputs = ",\n".join(self._given(e, n) for e, n in zip(ends, self.names, strict=True))
+        in_specs = "\n".join(self._spec(e) + "," for e in ends)
+        out_specs = "\n".join(self._spec(o) + "," for o in outs)
+        shapes = "\n".join(
+            f"jax.ShapeDtypeStruct(({self._full(o.entries)}), jnp.{self._stored_dtype(o.value)})," for o in outs
+        )
+        scratch = ", ".join(
+            f"pltpu.VMEM(({', '.join(map(self.body.length, s))}), jnp.{self._sum_dtype(n)})"
+            for n, s in zip(plan.accumulators, self.sum_slots.values(), strict=True)
+        )
+        scratch = f"    scratch_shapes=[{scratch}],\n" if scratch else ""
+        grid = _tuple([self._extent(a) for a in plan.grid])
+        semantics = _tuple(['"arbitrary"' if a == plan.stream else '"parallel"' for a in plan.grid])
+        statics = "".join(f", {s}={s}" for s in self.statics)
+        body = f"functools.partial({self._body_name}{statics})" if statics else f"{self._body_name}"
+        vmem = self._vmem(ends, outs)
+        returned = ", ".join(self._returned(o, f"made[{i}]") for i, o in enumerate(outs))
+        blocks = [self._clamp(a) for a in plan.blocks]
+        made = f"""needed = {vmem}
+made = pl.pallas_call(
+    {body},
+    grid={grid},
+    in_specs=[
+{textwrap.indent(in_specs, INDENT * 2)}
+    ],
+    out_specs=[
+{textwrap.indent(out_specs, INDENT * 2)}
+    ],
+    out_shape=[
+{textwrap.indent(shapes, INDENT * 2)}
+    ],
+{scratch}    compiler_params=pltpu.CompilerParams(
+        dimension_semantics={semantics},
+        vmem_limit_bytes=needed if needed > 16 * 2**20 else None,
+    ),
+)(
+{textwrap.indent(inputs, INDENT)},
+)
+return {returned}"""
+        if not plan.grid:
+            made = made.replace(f"    grid={grid},\n", "").replace(f"        dimension_semantics={semantics},\n", "")
+        origins = {n: o for n, o in self.sizes.origins.items() if n in self.sizes.used}
+        used = [f"{n} = {o}" for n, o in origins.items() if o]
+        self.handed = [n for n, o in origins.items() if not o]
+        text = "\n".join([*used, *blocks, made])
+        arguments = ", ".join(f"{n}: jax.Array" for n in self.names)
+        tuned = "".join(f", {n}: int" for n in self.handed)
+        tuned += "".join(f", {self.blocks[a]}: int = {b}" for a, b in plan.blocks.items())
+        return (
+            f"def {self.function}({arguments}{', *' + tuned if tuned else ''}) -> Any:\n{textwrap.indent(text, INDENT)}"
+        )
+
+    def _clamp(self, axis: int) -> str:
+        name, size = self.blocks[axis], self.sizes.expression(self.plan.axes.size(axis))
+        if axis == self.plan.stream:
+            return f"{name} = _divisor({size}, {name})"
+        unit, factor = self._unit(axis)
+        return f"{name} = _block({size}, {name}, {self.sizes.expression(factor)}, {unit})"
+
+    def _unit(self, axis: int) -> tuple[int, Size]:
+        """What the axis's blocks must be multiples of by its place in the arrays, and its factor there."""
+        unit, factor = 1, (1,) * self.sizes.cases
+        for value in (*self.plan.graph.inputs, *self.plan.graph.outputs):
+            for i, d in enumerate(reversed(padded(self.body, value))):
+                wanted = (128, 8)[i] if i < 2 else 1
+                if d is not None and d.axis == axis and wanted > unit:
+                    unit, factor = wanted, d.factor
+        return unit, factor
+
+    def _extent(self, axis: int) -> str:
+        size = self.sizes.expression(self.plan.axes.size(axis))
+        return f"pl.cdiv({size}, {self.blocks[axis]})" if axis in self.blocks else size
+
+    def _spec(self, end: End) -> str:
+        if end.scalar and end.value in self.plan.graph.inputs:
+            return "pl.BlockSpec(memory_space=pltpu.SMEM)"
+        variables = [f"i{n}" for n in range(len(self.plan.grid))]
+        shape = ["None" if i < end.squeezed else self.body.length(d) for i, d in enumerate(end.entries)]
+        index = [
+            variables[self.plan.grid.index(d.axis)] if d is not None and d.axis in self.plan.grid else "0"
+            for d in end.entries
+        ]
+        return f"pl.BlockSpec(({', '.join(shape)}), lambda {', '.join(variables)}: ({', '.join(index)}))"
+
+    def _full(self, entries: Sequence[Dim | None]) -> str:
+        return ", ".join("1" if d is None else self.sizes.expression(self._whole(d)) for d in entries)
+
+    def _whole(self, dim: Dim) -> Size:
+        return times(self.plan.axes.size(dim.axis), dim.factor)
+
+    def _given(self, end: End, name: str) -> str:
+        """The expression that hands an argument to the kernel."""
+        dtype = self.plan.graph.values[end.value].dtype
+        text = f"{name}.astype(jnp.int8)" if dtype == "bool" else name
+        if end.scalar:
+            wide = "jnp.int32" if "int" in dtype or dtype == "bool" else "jnp.float32"
+            return f"{name}.astype({wide}).reshape(1)"
+        layout = self.plan.axes.layout(end.value)
+        shape = self.plan.graph.values[end.value].shape
+        merged = [self._whole(d) for d in layout]
+        if end.order != tuple(range(len(layout))):
+            if merged != list(shape):
+                text = f"{text}.reshape({self._full(layout)})"
+            text = f"jnp.transpose({text}, {end.order})"
+            shape = tuple(merged[i] for i in end.order)
+        final = [(1,) * self.sizes.cases if d is None else self._whole(d) for d in end.entries]
+        return text if final == list(shape) else f"{text}.reshape({self._full(end.entries)})"
+
+    def _returned(self, end: End, text: str) -> str:
+        """The op's output from the kernel's."""
+        layout = self.plan.axes.layout(end.value)
+        shape = self.plan.graph.values[end.value].shape
+        own = [(1,) * self.sizes.cases if d is None else self._whole(d) for d in end.entries]
+        if end.order != tuple(range(len(layout))):
+            merged = [self._whole(layout[i]) for i in end.order]
+            if own != merged:
+                text = f"{text}.reshape({self._full([layout[i] for i in end.order])})"
+            back = tuple(end.order.index(i) for i in range(len(layout)))
+            text, own = f"jnp.transpose({text}, {back})", [self._whole(d) for d in layout]
+        if own != list(shape):
+            inner = ", ".join(self.sizes.expression(s) for s in shape)
+            text = f"{text}.reshape({inner if shape else '()'})"
+        return f"{text}.astype(jnp.bool_)" if self.plan.graph.values[end.value].dtype == "bool" else text
+
+    def _stored_dtype(self, value: int) -> str:
+        dtype = self.plan.graph.values[value].dtype
+        return "int8" if dtype == "bool" else dtype
+
+    def _vmem(self, ends: Sequence[End], outs: Sequence[End]) -> str:
+        moved = [
+            self._block_tuple(e.entries[e.squeezed :], ITEMSIZE.get(self.plan.graph.values[e.value].dtype, 4))
+            for e in [*ends, *outs]
+            if not e.scalar
+        ]
+        held = [self._block_tuple(s, 4) for s in self.sum_slots.values()]
+        largest = self._largest()
+        if largest is not None:
+            held += [f"*[{self._block_tuple(largest, 4)}] * 3"]
+        return f"_vmem_bytes([{', '.join(moved)}], [{', '.join(held)}])"
+
+    def _block_tuple(self, entries: Slots, itemsize: int) -> str:
+        return f"({', '.join(map(self.body.length, entries))}, {itemsize})"
+
+    def _largest(self) -> Slots | None:
+        """The block of the largest value that the body makes."""
+        from aka.fuse.plan import block_lengths, padded_bytes
+
+        made = [o for n in self.plan.graph.nodes if n.op != "broadcast_in_dim" for o in n.outputs]
+        if not made:
+            return None
+        value = max(made, key=lambda v: padded_bytes(block_lengths(self.plan, v, self.plan.blocks), 4))
+        return padded(self.body, value)
+
+
+def _tuple(items: Sequence[str]) -> str:
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+def _cases(plan: Plan) -> int:
+    return len(plan.graph.nodes[0].params)
+
+
+def _start(node: Node, dtype: str) -> str:
+    if node.op in ("reduce_max", "reduce_min"):
+        extreme = "-jnp.inf" if node.op == "reduce_max" else "jnp.inf"
+        if dtype == "int32":
+            extreme = f"jnp.iinfo(jnp.int32).{'min' if node.op == 'reduce_max' else 'max'}"
+        return f"jnp.full_like(REF, {extreme})"
+    return "jnp.zeros_like(REF)"
+
+
+def _ancestors(nodes: Sequence[Node], ends: Sequence[Node]) -> list[Node]:
+    wanted, found = {v for n in ends for v in n.arrays}, []
+    for node in reversed(nodes):
+        if wanted & set(node.outputs):
+            wanted |= set(node.arrays)
+            found.append(node)
+    return [n for n in reversed(found) if n not in ends]
+
+
+def _known(body: Body, node: Node) -> bool:
+    return node.outputs[0] in body._locals

@@ -1,0 +1,73 @@
+"""All templates of an op: each way to cut it, each way to walk its pieces, as modules in the form of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aka.fuse.cuts import Cutter, Split
+from aka.fuse.graph import read
+from aka.fuse.module import Template, module
+from aka.fuse.plan import Machine, Plan
+from aka.fuse.sizes import NoFit, Size
+
+MAX_TEMPLATES = 6
+HOPELESS = 4.0
+"""A template whose rough time is this many times the best one's is not worth a trial."""
+
+
+def templates(
+    programs: Sequence[Any], names: Sequence[str], words: Mapping[Size, str], machine: Machine, op: str
+) -> tuple[list[Template], dict[str, str]]:
+    """Kernels for an op traced at several sizes (closed jaxprs, the scored case first), cheapest by rough time first;
+    and what was refused, with reasons by name. `names` are its input leaves, `words` what it calls its sizes."""
+    try:
+        graph = read(programs)
+        if not graph.nodes:
+            raise NoFit("the op computes nothing")
+        cutter = Cutter(graph, machine)
+        splits = cutter.splits()
+    except NoFit as reason:
+        return [], {"template": str(reason)}
+    made: dict[str, Template] = {}
+    refused = {f"template ({i + 1})": text for i, text in enumerate(cutter.refused)}
+    for split in splits:
+        for chosen in _walks(split):
+            name, how = _name(split, chosen), _how(chosen)
+            try:
+                source = module(graph, split, chosen, names, words, f"{op}: {how}.")
+            except NoFit as reason:
+                refused[f"template/{name}"] = str(reason)
+                continue
+            while name in made:
+                name += "+"
+            made[name] = Template(name, how, source, sum(p.seconds for p in chosen))
+    ordered = sorted(made.values(), key=lambda t: t.seconds)
+    worth = [t for t in ordered if t.seconds <= HOPELESS * ordered[0].seconds]
+    return worth[:MAX_TEMPLATES], refused
+
+
+def _walks(split: Split) -> list[list[Plan]]:
+    """The best plan of every piece; then, piece by piece, its other plans."""
+    first = [p.plans[0] for p in split.pieces]
+    others = [[*first[:i], plan, *first[i + 1 :]] for i, piece in enumerate(split.pieces) for plan in piece.plans[1:]]
+    return [first, *others]
+
+
+def _name(split: Split, chosen: Sequence[Plan]) -> str:
+    kernels = "fused" if len(split.pieces) == 1 else f"{len(split.pieces)}-kernels"
+    streamed = [i for i, p in enumerate(chosen) if p.stream is not None]
+    if not streamed:
+        return kernels
+    where = "" if len(chosen) == 1 else "-" + "-".join(str(i + 1) for i in streamed)
+    return f"{kernels}-streamed{where}"
+
+
+def _how(chosen: Sequence[Plan]) -> str:
+    """In words: how many kernels, and how each walks."""
+    parts = []
+    for plan in chosen:
+        cut = f"a grid over {len(plan.cut) + len(plan.squeezed)} axes" if plan.grid else "one block"
+        parts.append(cut + (", one more streamed into an accumulator" if plan.stream is not None else ""))
+    head = "one kernel" if len(chosen) == 1 else f"{len(chosen)} kernels"
+    return f"{head} from the op's own program: {'; '.join(parts)}"
