@@ -47,6 +47,7 @@ class Settings(BaseSettings):
     patience: int = Field(8, gt=0)
     dropout: Literal["off", "mask", "fresh", "both"] = "both"
     dropout_fraction: float = Field(0.5, gt=0, le=1)
+    branches: int = Field(3, gt=0)
     early_stop_roofline: float = Field(0.95, gt=0, le=1)
     out: str = Field("runs", min_length=1)
     sandbox: Literal["auto", "bubblewrap", "rlimits"] = "auto"

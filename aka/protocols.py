@@ -33,8 +33,14 @@ class Evaluator(Protocol):
         """The reference's own times under XLA: a lower bound wherever the meter is unsure."""
         ...
 
-    def evaluate(self, workload: Workload, candidate: Candidate, *, final: bool = False) -> Evaluation:
-        """All gates in order, stopping at the first failure. `final` adds held-out shapes and a fresh seed."""
+    def evaluate(
+        self, workload: Workload, candidate: Candidate, *, final: bool = False, bar_us: float | None = None
+    ) -> Evaluation:
+        """All gates in order, stopping at the first failure. `final` adds held-out shapes and a fresh seed.
+
+        `bar_us` is the best time so far (`Evaluation.us`). A candidate that compiles and isn't faster may be rejected
+        at the gate "performance" with the code "slower", whatever its values are: nobody needs them compared.
+        """
         ...
 
     def close(self) -> None: ...

@@ -88,6 +88,7 @@ class Workload:
     rtol: float | None = None
     atol: float | None = None
     has_make_inputs: bool = False
+    has_starting_kernel: bool = False
     weak: tuple[str, ...] = ()
 
     @property
@@ -255,7 +256,11 @@ class Profile:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The judge's whole answer about one candidate on one chip: gates in order, and times if every gate passed."""
+    """The judge's whole answer about one candidate on one chip: gates in order, and times if every gate passed.
+
+    A candidate that was only `slower` than the best so far keeps its times and profiles too, for the search to learn
+    from: it is rejected at the gate "performance" without a word on its values, which were not compared.
+    """
 
     candidate_id: str
     chip: str
@@ -277,8 +282,13 @@ class Evaluation:
         return "ACCEPT" if self.gates else "not_judged"
 
     @property
+    def slower(self) -> bool:
+        """Rejected for its time alone. Neither a failure nor a success: its values are unknown."""
+        return self.verdict == "slower"
+
+    @property
     def us(self) -> float | None:
-        """Geometric mean over the scored shapes, or None."""
+        """Geometric mean over the scored shapes, or None. A rejected candidate may have one: see `slower`."""
         return geomean([t.us for t in self.timings]) if self.timings else None
 
 
@@ -310,7 +320,7 @@ class MemoryRecord:
 @dataclass(frozen=True)
 class Brief:
     """What a proposer sees. `memory` holds unmasked records only; `generation` grows with each dropout reset and
-    `shown` are the documents that earlier generations already used. `reached` is the best time so far."""
+    `shown` are the documents that the run has retrieved so far, in order, those of `passages` among them."""
 
     workload: Workload
     chip: Chip
@@ -321,6 +331,7 @@ class Brief:
     generation: int
     seed: int
     trial: int
+    shown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ BOTTOM: dict[str, set[str]] = {
 """What the modules outside every package may import of aka. Settings are read by `cli` and handed down."""
 PACKAGES: dict[str, set[str]] = {
     "aka.artifact": set(),
+    "aka.fuse": set(),
     "aka.journal": set(),
     "aka.kb": set(),
     "aka.propose": set(),
@@ -31,7 +32,7 @@ PACKAGES: dict[str, set[str]] = {
     "aka.search": set(),
     "aka.workload": set(),
     "aka.targets": {"aka.artifact"},
-    "aka.evaluate": {"aka.targets", "aka.artifact", "aka.workload"},
+    "aka.evaluate": {"aka.targets", "aka.artifact", "aka.fuse", "aka.workload"},
 }
 """Packages of the middle row, and the others that each is made of."""
 SHARED = {"aka", "aka.types", "aka.errors", "aka.protocols"}
@@ -55,15 +56,15 @@ HOMES: dict[str, set[str]] = {
     "filelock": {"aka.journal", "aka.kb"},
     "pydantic": {"aka.types", "aka.config", "aka.kb"},
     "pydantic_settings": {"aka.config"},
-    "jax": {"aka.evaluate", "aka.artifact", "aka.targets"},
+    "jax": {"aka.evaluate", "aka.artifact", "aka.fuse", "aka.targets"},
     "jaxlib": {"aka.evaluate", "aka.artifact", "aka.targets"},
     "scipy": {"aka.evaluate", "aka.artifact"},
     "ml_dtypes": {"aka.evaluate", "aka.artifact"},
-    "numpy": {"aka.evaluate", "aka.artifact", "aka.targets", "aka.kb"},
+    "numpy": {"aka.evaluate", "aka.artifact", "aka.fuse", "aka.targets", "aka.kb"},
 }
 """Every third-party library has a home; one that is not in this table may be imported nowhere."""
 WORKER_LIBRARIES = {"jax", "jaxlib", "numpy", "ml_dtypes", "scipy"}
-WORKER_PACKAGES = {"aka.evaluate", "aka.artifact", "aka.targets"}
+WORKER_PACKAGES = {"aka.evaluate", "aka.artifact", "aka.fuse", "aka.targets"}
 CATCH_ALL = {"aka.evaluate.worker", "aka.cli.main"}
 """What an op raises in a worker is an answer; what reaches the top of the command is a bug of ours, and is reported."""
 HEAVY = {

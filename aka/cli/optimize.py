@@ -170,7 +170,9 @@ def _search(
     from aka.search.dropout import Dropout
     from aka.search.loop import Search
 
-    proposer = OfflineProposer(bench.client, lambda doc_id: compose.reference_kernel(library, doc_id))
+    proposer = OfflineProposer(
+        bench.client, lambda doc_id: compose.reference_kernel(library, doc_id), branches=settings.branches
+    )
 
     def publish(trial: Trial, baseline: Evaluation) -> str:
         return _write_best(told, workload, trial, baseline)

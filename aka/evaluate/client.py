@@ -13,7 +13,7 @@ import numpy as np
 from aka.errors import WorkerDied, WorkerTimeout, WorkloadError
 from aka.evaluate import wire
 from aka.evaluate.pool import Pool, WorkerError
-from aka.types import Binding, Bindings, ReferenceKernel, ShapeCase, Space, Workload, decode, encode
+from aka.types import Binding, Bindings, ReferenceKernel, ShapeCase, Space, Templates, Workload, decode, encode
 from aka.workload.read import SourceFile
 
 DESCRIBE_S = 60.0
@@ -100,6 +100,22 @@ class PlannerClient:
         result, _ = self._ask("space", args, path=Path(workload.path))
         return decode(Space, result)
 
+    def templates(self, workload: Workload) -> Templates:
+        """Kernels written from the workload's own program. It is traced at several sizes, since a size is told from
+        another by how it changes."""
+        others = [self.case(workload, sizes) for sizes in small_sizes(workload.primary.knobs, 3)]
+        cases = [workload.primary, *workload.test_shapes, *(c for c in others if c is not None)]
+        args = {
+            **_named(workload), "cases": [encode(c) for c in cases], "names": leaf_names(workload), "chip": self._chip,
+            "op": workload.name,
+        }  # fmt: skip
+        result, _ = self._ask("templates", args, path=Path(workload.path))
+        made = tuple(
+            ReferenceKernel(f"template/{t['name']}", "template", t["how"], "", {}, (self._chip,), t["source"])
+            for t in result["templates"]
+        )
+        return Templates(made, result["refused"])
+
     def _ask(
         self, op: str, args: dict[str, Any], blobs: Sequence[bytes] = (), *, path: Path
     ) -> tuple[dict[str, Any], list[bytes]]:
@@ -130,6 +146,23 @@ def _small(size: int, multiple: int) -> int:
     while size % 2 == 0 and size > 128 * multiple:
         size //= 2
     return size
+
+
+def leaf_names(workload: Workload) -> list[str]:
+    """A name for each input leaf, from the argument's name and the keys on the way to it."""
+    found: dict[int, str] = {}
+
+    def walk(node: Any, name: str) -> None:
+        if isinstance(node, int):
+            found[node] = re.sub(r"\W", "_", name)
+        elif node is not None:
+            ((kind, inner),) = node.items()
+            for key, child in inner.items() if kind == "dict" else enumerate(inner):
+                walk(child, f"{name}_{key}")
+
+    for name, child in zip(workload.argument_names, workload.primary.inputs.tree["tuple"], strict=True):
+        walk(child, name)
+    return [found[i] for i in sorted(found)]
 
 
 def _named(workload: Workload) -> dict[str, str]:

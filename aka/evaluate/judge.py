@@ -9,18 +9,25 @@ from aka.evaluate import sandbox
 from aka.evaluate.client import PlannerClient
 from aka.evaluate.correctness import Checker
 from aka.evaluate.judgement import Judgement
+from aka.evaluate.patience import Patience
 from aka.evaluate.performance import Meter
 from aka.evaluate.pool import Pool
 from aka.evaluate.references import References
 from aka.types import Candidate, Chip, Evaluation, GateResult, Timing, Workload
 
+TRIAL_S = 240.0
+"""Seconds for one judgement but a final one, whose candidate has shown already that it can be judged in time."""
+
 
 class OfflineJudge:
     """`static_gate=False` is for tests only: it shows that the other walls hold without the first one."""
 
-    def __init__(self, pool: Pool, client: PlannerClient, chip: Chip, *, static_gate: bool = True) -> None:
+    def __init__(
+        self, pool: Pool, client: PlannerClient, chip: Chip, *, static_gate: bool = True, trial_s: float = TRIAL_S
+    ) -> None:
         self._pool, self._client, self._chip = pool, client, chip
-        self._static_gate = static_gate
+        self._static_gate, self._trial_s = static_gate, trial_s
+        self._compiled: set[str] = set()
         self._meter = Meter(pool, client, chip)
         self._checkers: dict[tuple[str, bool], Checker] = {}
         self.progress: Callable[[str], None] = lambda gate: None
@@ -35,18 +42,24 @@ class OfflineJudge:
         gate = GateResult("baseline", True, 0.0)
         return Evaluation("baseline", self._chip.name, (gate,), timings, profiles, sandbox.probe().name)
 
-    def evaluate(self, workload: Workload, candidate: Candidate, *, final: bool = False) -> Evaluation:
-        return self._judge(workload, candidate, final, frozenset())
+    def evaluate(
+        self, workload: Workload, candidate: Candidate, *, final: bool = False, bar_us: float | None = None
+    ) -> Evaluation:
+        return self._judge(workload, candidate, final=final, bar_us=bar_us)
 
     def profile(self, workload: Workload, candidate: Candidate) -> Evaluation:
         """Everything but the correctness gate: times and profiles of a kernel that somebody wants to look at."""
-        return self._judge(workload, candidate, False, frozenset({"correctness"}))
+        return self._judge(workload, candidate, skipped=frozenset({"correctness"}))
 
-    def _judge(self, workload: Workload, candidate: Candidate, final: bool, skipped: frozenset[str]) -> Evaluation:
+    def _judge(
+        self, workload: Workload, candidate: Candidate, *, final: bool = False, bar_us: float | None = None,
+        skipped: frozenset[str] = frozenset(),
+    ) -> Evaluation:  # fmt: skip
         judgement = Judgement(
             pool=self._pool, client=self._client, checker=self._checker(workload, final), meter=self._meter,
-            workload=workload, chip=self._chip, candidate=candidate, final=final, static_gate=self._static_gate,
-            skipped=skipped, progress=self.progress,
+            workload=workload, chip=self._chip, candidate=candidate, final=final, bar_us=bar_us,
+            static_gate=self._static_gate, skipped=skipped, progress=self.progress, compiled=self._compiled,
+            patience=Patience(None if final else self._trial_s),
         )  # fmt: skip
         return judgement.run(sandbox.probe().name)
 
@@ -55,7 +68,7 @@ class OfflineJudge:
         key = (workload.source_hash, final)
         if key not in self._checkers:
             references = References(self._pool, self._client, workload, secrets.randbits(128))
-            self._checkers[key] = Checker(self._pool, references, workload)
+            self._checkers[key] = Checker(self._pool, references)
         return self._checkers[key]
 
     def close(self) -> None:

@@ -53,10 +53,8 @@ class Skip:
 
 @dataclass(frozen=True)
 class _Leaf:
-    """One output: the candidate's values, and every reference of it."""
+    """Every reference of one output."""
 
-    index: int
-    got: Array
     exact: Array
     native: Array
     chip: Array | None
@@ -68,6 +66,45 @@ class _Leaf:
     def others(self) -> list[Array]:
         """Every other answer that the op itself may give."""
         return [self.native, *([] if self.chip is None else [self.chip]), *self.nudged, *self.draws]
+
+
+@dataclass(frozen=True)
+class _Integers:
+    """What an output of integers is held to: between `low` and `high` where the references differ from `want`, in at
+    most `allowed` places, and equal to `want` elsewhere."""
+
+    want: Array
+    low: Array
+    high: Array
+    allowed: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class _Floats:
+    """What an output of floats is held to: within `limit` of `want` where it is `judged`, at all but `excused`
+    elements."""
+
+    want: Array
+    limit: Array
+    judged: Array
+    excused: int
+
+
+@dataclass(frozen=True)
+class Standard:
+    """What every candidate's outputs on one argument list are held to: made once, with nothing of a candidate in it."""
+
+    leaves: tuple[_Integers | _Floats | Skip, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    rtol: float | None
+    atol: float | None
+
+    @property
+    def size_bytes(self) -> int:
+        arrays = [a for leaf in self.leaves for a in vars(leaf).values() if isinstance(a, np.ndarray)]
+        return sum(a.nbytes for a in arrays)
 
 
 def compare(
@@ -82,7 +119,22 @@ def compare(
     nudged: Sequence[Sequence[Array]] = (),
     draws: Sequence[Sequence[Array]] = (),
 ) -> Comparison | Skip:
-    """Judge the flat outputs `got` of a candidate on one argument list.
+    """Judge the flat outputs `got` of a candidate on one argument list by the references (see `standard`)."""
+    return hold(got, standard(exact, native, chip, dtypes, rtol, atol, nudged=nudged, draws=draws))
+
+
+def standard(
+    exact: Sequence[Array],
+    native: Sequence[Array],
+    chip: Sequence[Array] | None,
+    dtypes: Sequence[str],
+    rtol: float | None = None,
+    atol: float | None = None,
+    *,
+    nudged: Sequence[Sequence[Array]] = (),
+    draws: Sequence[Sequence[Array]] = (),
+) -> Standard:
+    """What the references say of one argument list.
 
     `exact` and `chip` are the float64 references (see `aka.evaluate.float64`), `native` the op's own run on the CPU,
     `dtypes` the op's output dtypes; `chip` is None for an op without dots. `nudged` holds the outputs of `exact` on
@@ -91,16 +143,27 @@ def compare(
     `evaluate64`'s grid). `rtol` takes the place of the dtype's relative term, `atol` that
     of the rounding term, times the row's scale where that is below 1; both are named in `flags`.
     """
-    wrong = _form(got, exact, dtypes)
-    if wrong is not None:
-        return Comparison(False, float("inf"), 0.0, float("inf"), None, None, None, wrong)
-    results = []
+    leaves: list[_Integers | _Floats | Skip] = []
     for i, name in enumerate(dtypes):
         moved, drawn = tuple(n[i] for n in nudged), tuple(d[i] for d in draws)
-        leaf = _Leaf(i, got[i], exact[i], native[i], None if chip is None else chip[i], moved, drawn, name)
+        leaf = _Leaf(exact[i], native[i], None if chip is None else chip[i], moved, drawn, name)
         form = number_format(name)
-        results.append(_integer(leaf) if form is None else _float(leaf, form, rtol, atol))
-    return _together(results, rtol, atol)
+        leaves.append(_integers(leaf) if form is None else _floats(leaf, form, rtol, atol))
+    return Standard(tuple(leaves), tuple(e.shape for e in exact), tuple(dtypes), rtol, atol)
+
+
+def hold(got: Sequence[Array], to: Standard) -> Comparison | Skip:
+    """Judge the flat outputs `got` of a candidate."""
+    wrong = _form(got, to)
+    if wrong is not None:
+        return Comparison(False, float("inf"), 0.0, float("inf"), None, None, None, wrong)
+    results: list[Comparison | Skip] = []
+    for i, (value, leaf) in enumerate(zip(got, to.leaves, strict=True)):
+        if isinstance(leaf, Skip):
+            results.append(leaf)
+        else:
+            results.append(_exactly(i, value, leaf) if isinstance(leaf, _Integers) else _nearly(i, _wide(value), leaf))
+    return _together(results, to.rtol, to.atol)
 
 
 def weakness(
@@ -138,12 +201,12 @@ def _same(a: Array, b: Any) -> Array:
     return same
 
 
-def _form(got: Sequence[Array], exact: Sequence[Array], dtypes: Sequence[str]) -> str | None:
-    if len(got) != len(dtypes):
-        return f"{len(got)} outputs, the op has {len(dtypes)}"
-    for i, (value, want, name) in enumerate(zip(got, exact, dtypes, strict=True)):
-        if value.shape != want.shape:
-            return f"output {i} has shape {list(value.shape)}, the op's is {list(want.shape)}"
+def _form(got: Sequence[Array], to: Standard) -> str | None:
+    if len(got) != len(to.dtypes):
+        return f"{len(got)} outputs, the op has {len(to.dtypes)}"
+    for i, (value, shape, name) in enumerate(zip(got, to.shapes, to.dtypes, strict=True)):
+        if value.shape != shape:
+            return f"output {i} has shape {list(value.shape)}, the op's is {list(shape)}"
         if value.dtype.name != name:
             return f"output {i} has dtype {value.dtype.name}, the op's is {name}"
     return None
@@ -168,46 +231,49 @@ def _passed(excused: int) -> Comparison:
     return Comparison(True, 0.0, 0.0, 0.0, None, None, None, "equal", excused)
 
 
-def _integer(leaf: _Leaf) -> Comparison:
+def _integers(leaf: _Leaf) -> _Integers:
+    stack = np.stack([leaf.exact, *leaf.others]).astype(np.int64 if leaf.dtype != "uint64" else np.uint64)
+    references = stack[1 : 2 + (leaf.chip is not None)]
+    allowed = max(1, leaf.exact.size // 1000, 2 * int((references != stack[0]).any(0).sum()))
+    return _Integers(stack[0].copy(), stack.min(0), stack.max(0), allowed, leaf.dtype)
+
+
+def _exactly(index: int, got: Array, to: _Integers) -> Comparison:
     """Exact, but for the few elements that a reference shows to hang on a rounding (a quantized tie, two equal maxima).
 
     There the candidate may give any value between those of the references.
     """
-    stack = np.stack([leaf.exact, *leaf.others]).astype(np.int64 if leaf.got.dtype != np.uint64 else np.uint64)
-    value, want = leaf.got.astype(stack.dtype), stack[0]
-    unsure = (stack != want).any(0)
+    want, value = to.want, got.astype(to.want.dtype)
     differs = value != want
-    hang = differs & unsure & (value >= stack.min(0)) & (value <= stack.max(0))
-    references = stack[1 : 2 + (leaf.chip is not None)]
-    allowed = max(1, value.size // 1000, 2 * int((references != want).any(0).sum()))
+    hang = differs & (to.low != to.high) & (value >= to.low) & (value <= to.high)
     excused = int(hang.sum())
-    if excused <= allowed:
+    if excused <= to.allowed:
         differs &= ~hang
     if not differs.any():
         return _passed(excused)
     error = np.where(differs, np.abs(value.astype(np.float64) - want.astype(np.float64)), 0.0)
     at = np.unravel_index(int(error.argmax()), error.shape)
-    reason = f"{int(differs.sum())} of {differs.size} {leaf.dtype} elements differ; such outputs are compared exactly"
-    return _at(leaf, at, value, want, np.zeros(error.shape), float(error[at]), float("inf"), reason)
+    reason = f"{int(differs.sum())} of {differs.size} {to.dtype} elements differ; such outputs are compared exactly"
+    return _at(index, at, value, want, np.zeros(error.shape), float(error[at]), float("inf"), reason)
 
 
 def _at(
-    leaf: _Leaf, at: Any, got: Array, want: Array, limits: Array, max_error: float, margin: float, reason: str
+    leaf: int, at: Any, got: Array, want: Array, limits: Array, max_error: float, margin: float, reason: str
 ) -> Comparison:
     """The comparison whose worst element is `at`; it fails if the margin is above 1."""
     index = tuple(int(i) for i in at)
     value, wanted = float(got[at]), float(want[at])
     if margin > 1:
-        reason = f"output {leaf.index} at {list(index)}: got {value:.9g}, want {wanted:.9g}; {reason}"
-    return Comparison(margin <= 1, max_error, float(limits[at]), margin, (leaf.index, index), value, wanted, reason)
+        reason = f"output {leaf} at {list(index)}: got {value:.9g}, want {wanted:.9g}; {reason}"
+    return Comparison(margin <= 1, max_error, float(limits[at]), margin, (leaf, index), value, wanted, reason)
 
 
-def _float(leaf: _Leaf, form: Format, rtol: float | None, atol: float | None) -> Comparison | Skip:
-    got, exact, native = _wide(leaf.got), _wide(leaf.exact), _wide(leaf.native)
+def _floats(leaf: _Leaf, form: Format, rtol: float | None, atol: float | None) -> _Floats | Skip:
+    exact, native = _wide(leaf.exact), _wide(leaf.native)
     chip = None if leaf.chip is None else _wide(leaf.chip)
     nudged, draws = [_wide(n) for n in leaf.nudged], [_wide(d) for d in leaf.draws]
-    if not got.size:
-        return _passed(0)
+    if not exact.size:
+        return _Floats(exact, exact, exact.astype(bool), 0)
     judged = _judged(exact, native, form)
     excused = int((~judged).sum())
     if excused > _SKIPPED_FRACTION * judged.size:
@@ -218,7 +284,7 @@ def _float(leaf: _Leaf, form: Format, rtol: float | None, atol: float | None) ->
         loose = judged & np.isfinite(exact) & (limit - form.tiny > 0.5 * np.maximum(np.abs(exact), scale))
         if loose.mean() > 0.5:
             return Skip("the op's own rounding is as large as its result", float(loose.mean()))
-        return _elements(leaf, got, exact, limit, judged, excused)
+    return _Floats(exact, limit, judged, excused)
 
 
 def _wide(array: Array) -> Array:
@@ -235,19 +301,24 @@ def _judged(exact: Array, native: Array, form: Format) -> Array:
     return judged
 
 
-def _elements(leaf: _Leaf, got: Array, exact: Array, limit: Array, judged: Array, excused: int) -> Comparison:
-    finite = np.isfinite(exact)
-    same_kind = np.where(finite, np.isfinite(got), _same(exact, got)) | ~judged
-    if not same_kind.all():
-        at = np.unravel_index(int((~same_kind).argmax()), got.shape)
-        reason = f"{int((~same_kind).sum())} of {got.size} elements differ in being finite, NaN or infinite"
-        return _at(leaf, at, got, exact, limit, float("inf"), float("inf"), reason)
-    error = np.where(judged & finite, np.abs(got - exact), 0.0)
-    ratio = np.where(error > 0, error / limit, 0.0)
+def _nearly(index: int, got: Array, to: _Floats) -> Comparison:
+    """Every element within its limit, and of the exact result's kind: finite, NaN or the same infinity."""
+    if not got.size:
+        return _passed(0)
+    exact, judged = to.want, to.judged
+    with np.errstate(invalid="ignore", over="ignore"):
+        finite = np.isfinite(exact)
+        same_kind = np.where(finite, np.isfinite(got), _same(exact, got)) | ~judged
+        if not same_kind.all():
+            at = np.unravel_index(int((~same_kind).argmax()), got.shape)
+            reason = f"{int((~same_kind).sum())} of {got.size} elements differ in being finite, NaN or infinite"
+            return _at(index, at, got, exact, to.limit, float("inf"), float("inf"), reason)
+        error = np.where(judged & finite, np.abs(got - exact), 0.0)
+        ratio = np.divide(error, to.limit, out=np.zeros_like(error), where=error > 0)
     at = np.unravel_index(int(ratio.argmax()), ratio.shape)
     over = int((ratio > 1).sum())
-    reason = (
-        f"{over} of {got.size} elements are further off than the op's precision allows" if over else "within limits"
-    )
-    made = _at(leaf, at, got, exact, limit, float(error.max()), float(ratio[at]), reason)
-    return replace(made, excused=excused)
+    reason = "within limits"
+    if over:
+        reason = f"{over} of {got.size} elements are further off than the op's precision allows"
+    made = _at(index, at, got, exact, to.limit, float(error.max()), float(ratio[at]), reason)
+    return replace(made, excused=to.excused)

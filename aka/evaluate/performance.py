@@ -22,10 +22,15 @@ from aka.evaluate.correctness import Fault
 from aka.evaluate.pool import Pool, WorkerError
 from aka.types import Chip, Profile, ShapeCase, Workload, decode, encode
 
-PROFILE_S = 600.0
-BASELINE_S = 300.0
+PROFILE_S = BASELINE_S = 600.0
 """Wall-clock caps. What really bounds a simulation is the processor time of the meter's `Limits`: a busy machine must
 not turn a good estimate into a worse one."""
+MATRIX_CYCLES = 3e6
+"""An op whose dots alone take more cycles at the chip's peak isn't simulated whole. Measured on one core: a kernel of
+dots simulates 29,000 cycles in a second, and XLA's matmul of 4.2e6 cycles does not end within the minute it has."""
+WHOLE_BYTES = 2_000_000_000
+"""Nor is an op with dots that moves more than this through HBM, by the compiler's own count: attention over 8 heads of
+4096 tokens (2.2e9 bytes on v5e, 4.6e9 on v6e: its scores do not fit VMEM) does not end within its minute either."""
 CACHE_VERSION = 2
 
 
@@ -35,12 +40,29 @@ class Meter:
     def __init__(self, pool: Pool, client: PlannerClient, chip: Chip, cache: Path | None = None) -> None:
         self._pool, self._client, self._chip = pool, client, chip
         self._cache = cache or _cache_folder()
+        self._known: dict[tuple[str, str], Profile] = {}
+        self._floors: dict[bytes, Profile] = {}
+        self._late = False
 
-    def profile(self, artifact: bytes, case: ShapeCase) -> Profile | Fault:
+    def profile(self, artifact: bytes, case: ShapeCase, timeout_s: float = PROFILE_S) -> Profile | Fault:
         """A candidate's profile at a case, or the fault that kept it from having one. A candidate is never timed by
-        the roofline alone: that is a lower bound, and would inflate its speedup."""
+        the roofline alone: that is a lower bound, and would inflate its speedup. The same program is timed once: a
+        finalist's time is known, and so is that of a candidate that differs in nothing but its text."""
+        key = (hashlib.sha256(artifact).hexdigest(), case.label)
+        if key not in self._known:
+            made = self._profile(artifact, case, timeout_s)
+            if isinstance(made, Fault):
+                return made
+            self._known[key] = made
+        return self._known[key]
+
+    def end(self) -> None:
+        """End the profile that another thread is waiting for."""
+        self._pool.renew("meter")
+
+    def _profile(self, artifact: bytes, case: ShapeCase, timeout_s: float) -> Profile | Fault:
         try:
-            result, _ = self._pool.keep("meter").call("profile", self._args(case), [artifact], timeout_s=PROFILE_S)
+            result, _ = self._pool.keep("meter").call("profile", self._args(case), [artifact], timeout_s=timeout_s)
         except (WorkerTimeout, WorkerDied, WireError) as error:
             text = f"the compiler could not simulate the kernel for {self._chip.name} within its limits"
             return Fault("unsupported_feature", text, str(error))
@@ -63,13 +85,18 @@ class Meter:
         path = self._cache / f"{self._key(artifact)}.json"
         if (kept := _read(path)) is not None:
             return kept
+        self._late = False
         made = self._whole(artifact, case) or self._reduced(workload, case) or self._floor(artifact, case)
-        _write(path, made)
+        if not self._late:
+            _write(path, made)
         return made
 
     def _whole(self, artifact: bytes, case: ShapeCase) -> Profile | None:
         """The op as it is, where its simulation is short enough."""
-        if _largest(case) > 2 * self._chip.vmem_bytes:
+        cycles = self._chip.clock_hz * case.flops / self._chip.peak_flops_per_s["bfloat16"]
+        if _largest(case) > 2 * self._chip.vmem_bytes or cycles > MATRIX_CYCLES:
+            return None
+        if case.flops and self._floor(artifact, case).hbm_bytes > WHOLE_BYTES:
             return None
         return self._capped(self._args(case), artifact)
 
@@ -98,6 +125,11 @@ class Meter:
         return found
 
     def _floor(self, artifact: bytes, case: ShapeCase) -> Profile:
+        if artifact not in self._floors:
+            self._floors[artifact] = self._floor_of(artifact, case)
+        return self._floors[artifact]
+
+    def _floor_of(self, artifact: bytes, case: ShapeCase) -> Profile:
         try:
             result, _ = self._pool.keep("floor").call("floor", self._args(case), [artifact], timeout_s=BASELINE_S)
         except (WorkerTimeout, WorkerDied, WireError, WorkerError) as error:
@@ -108,11 +140,15 @@ class Meter:
         return made
 
     def _capped(self, args: dict[str, Any], artifact: bytes) -> Profile | None:
-        """None when the simulation outlasts the cap or takes its process along; both happen to good ops."""
+        """None when the simulation outlasts the cap or takes its process along; both happen to good ops. What comes of
+        a wall-clock cap isn't kept on disk: another day the machine is less busy."""
         with self._pool.borrow("baseline") as worker:
             try:
                 result, _ = worker.call("baseline", args, [artifact], timeout_s=BASELINE_S)
-            except (WorkerTimeout, WorkerDied, WireError):
+            except WorkerTimeout:
+                self._late = True
+                return None
+            except (WorkerDied, WireError):
                 return None
         made = self._decoded(result)
         return made if isinstance(made, Profile) else None

@@ -11,6 +11,9 @@ from aka.evaluate import loading
 from aka.evaluate.opfile import Op, argument_names, as_arguments, tolerance
 
 ROUNDING_GRIDS = (1.17, 1.41)
+VECTOR_LANES = 2048
+"""Elements that a core takes up per cycle, as a rough guess: two registers of 8 x 128. It only ranks plans
+that are then judged."""
 
 
 def warm() -> None:
@@ -45,6 +48,7 @@ def run_describe(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, An
         "rtol": tolerance(module, "rtol"),
         "atol": tolerance(module, "atol"),
         "has_make_inputs": callable(getattr(module, "make_inputs", None)),
+        "has_starting_kernel": callable(getattr(module, "starting_kernel", None)),
     }, []
 
 
@@ -145,6 +149,28 @@ def run_space(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any],
     return {"space": {k: list(v) for k, v in space.items()}}, []
 
 
+def run_templates(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    """args: source, filename, cases (the scored one first, then others of other sizes), names (of the input leaves),
+    chip, op. Result: `templates` [{name, how, source}], best first by a rough plan, and `refused` with reasons."""
+    from aka.evaluate import export
+    from aka.fuse.plan import Machine
+    from aka.fuse.sizes import named_sizes
+    from aka.fuse.templates import templates
+    from aka.targets import chips
+
+    op, cases = Op(args["source"], args["filename"]), args["cases"]
+    programs = [export.trace(op.function(c["config"], "workload"), c["inputs"])[0] for c in cases]
+    chip = chips.chip(args["chip"])
+    machine = Machine(
+        vmem_bytes=chip.vmem_bytes * 7 // 8,
+        bytes_per_s=chip.hbm_bytes_per_s,
+        flops_per_s=chip.peak_flops_per_s,
+        elements_per_s=VECTOR_LANES * chip.clock_hz,
+    )
+    made, refused = templates(programs, args["names"], named_sizes([c["knobs"] for c in cases]), machine, args["op"])
+    return {"templates": [{"name": t.name, "how": t.how, "source": t.source} for t in made], "refused": refused}, []
+
+
 OPS = {
     "describe": run_describe,
     "case": run_case,
@@ -153,4 +179,5 @@ OPS = {
     "sample": run_sample,
     "bind": run_bind,
     "space": run_space,
+    "templates": run_templates,
 }

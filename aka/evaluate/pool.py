@@ -79,6 +79,12 @@ class Pool:
                 self._remember(worker)
             return worker.ready()
 
+    def renew(self, role: str) -> None:
+        """Kill the worker that is kept for a role, whoever waits for it, and start the next one in the background."""
+        if (worker := self._kept.get(role)) is not None:
+            worker.kill()
+        self.prepare(role)
+
     def close(self) -> None:
         """Kill every worker that came from this pool, handed out or not. Safe to call twice."""
         with self._lock:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from aka.evaluate import inputs, wire
+from aka.evaluate import inputs, numerics, wire
 from aka.evaluate.client import PlannerClient, ReferenceArtifacts
+from aka.evaluate.numerics import Standard
 from aka.evaluate.pool import Pool
 from aka.types import ShapeCase, Workload
 
@@ -23,51 +24,71 @@ SMALL_BYTES = 8 << 20
 """Above this a single nudged reference has to do: the few families that large shapes see need them least."""
 
 
+HELD_BYTES = 3 << 30
+"""What is kept of references; beyond it those go that were not asked for the longest. A many-step shape of 256 MiB
+takes about 1.2 GiB in two families."""
+
+
 @dataclass(frozen=True)
 class Held:
-    """One argument list and the reference's outputs on it: `exact` in float64, `chip` with the MXU's rounding of
-    float32 operands (None: no dots), `native` as the op runs on a CPU, `nudged` as exact on inputs moved by a rounding,
-    `draws` as exact with the op's inner roundings drawn anew."""
+    """One argument list, and what every candidate's outputs on it are held to."""
 
     arguments: list[Array]
-    exact: list[Array]
-    chip: list[Array] | None
-    native: list[Array]
-    nudged: list[list[Array]]
-    draws: list[list[Array]]
+    standard: Standard
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(a.nbytes for a in self.arguments) + self.standard.size_bytes
 
 
 class References:
-    """`seed` has 128 bits and never reaches a proposer. `notes` names shapes whose op has no float64 twin."""
+    """`seed` has 128 bits and never reaches a proposer. `notes` names shapes whose op has no float64 twin. What is no
+    longer kept is made again alike."""
 
-    def __init__(self, pool: Pool, client: PlannerClient, workload: Workload, seed: int) -> None:
+    def __init__(
+        self, pool: Pool, client: PlannerClient, workload: Workload, seed: int, held_bytes: int = HELD_BYTES
+    ) -> None:
         self._pool, self._client, self._workload, self._seed = pool, client, workload, seed
         self._artifacts: dict[str, ReferenceArtifacts] = {}
         self._samples: dict[str, list[Array]] = {}
         self._held: dict[tuple[str, str], Held] = {}
+        self._held_bytes = held_bytes
         self.notes: dict[str, str] = {}
 
     def get(self, case: ShapeCase, family: str) -> Held:
         """The family's arguments at a case and the reference's results. Raises WorkloadError or WorkerError if the
         op itself cannot be run."""
         key = (case.label, family)
-        if key not in self._held:
-            self._held[key] = self._make(case, family)
-        return self._held[key]
+        held = self._held.pop(key, None) or self._make(case, family)
+        self._held[key] = held
+        while len(self._held) > 1 and sum(h.size_bytes for h in self._held.values()) > self._held_bytes:
+            self._held.pop(next(iter(self._held)))
+        return held
 
     def _make(self, case: ShapeCase, family: str) -> Held:
+        """`exact` in float64, `chip` with the MXU's rounding of float32 operands (None: no dots), `native` as the op
+        runs on a CPU, `nudged` as exact on inputs moved by a rounding, `draws` as exact with the op's inner roundings
+        drawn anew."""
         made, sample = self._of(case), self._sample(case)
         verbatim = self._workload.has_make_inputs
         arguments = inputs.make(family, case.inputs.leaves, self._seed, sample, verbatim=verbatim)
         native = self._call(made.native, arguments)
         if made.exact is None:
-            return Held(arguments, [_wide(n) for n in native], None, native, [], [])
+            return Held(arguments, self._standard(case, [_wide(n) for n in native], native))
         exact = self._call(made.exact, arguments)
         chip = self._call(made.chip, arguments) if made.chip is not None else None
         count = NUDGES if case.min_bytes <= SMALL_BYTES else 1
         nudged = [self._call(made.exact, inputs.nudge(arguments, self._seed + i)) for i in range(count)]
         draws = [self._call(draw, arguments) for draw in made.draws]
-        return Held(arguments, exact, chip, native, nudged, draws)
+        return Held(arguments, self._standard(case, exact, native, chip, nudged=nudged, draws=draws))
+
+    def _standard(
+        self, case: ShapeCase, exact: list[Array], native: list[Array], chip: list[Array] | None = None,
+        *, nudged: Sequence[list[Array]] = (), draws: Sequence[list[Array]] = (),
+    ) -> Standard:  # fmt: skip
+        dtypes = [leaf.dtype for leaf in case.outputs.leaves]
+        mine = self._workload
+        return numerics.standard(exact, native, chip, dtypes, mine.rtol, mine.atol, nudged=nudged, draws=draws)
 
     def _of(self, case: ShapeCase) -> ReferenceArtifacts:
         if case.label not in self._artifacts:

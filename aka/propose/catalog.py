@@ -1,4 +1,4 @@
-"""The offline proposer: bind retrieved reference kernels to the workload, then tune their parameters.
+"""The offline proposer: bind kernels to the workload, write templates from it, then tune the best of them.
 
 It needs no model and no device. Verification decides, not names: a kernel binds only if its reference computes the
 workload, and the judge then tries the result like any other candidate.
@@ -6,130 +6,162 @@ workload, and the judge then tries the result like any other candidate.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from aka.errors import WorkloadError
-from aka.propose import tuner
-from aka.propose.render import render
-from aka.types import Binding, Bindings, Brief, Candidate, MemoryRecord, ReferenceKernel, Space, Trial, Workload
+from aka.propose import explore, population, repair, tuner
+from aka.propose.arms import STARTING, Arm, Arms, Planner
+from aka.propose.past import Past, failure
+from aka.types import Brief, Candidate, MemoryRecord, ReferenceKernel, Trial
 
-ORIGIN = "catalog:"
-EXPLORE = 0.25
-"""Share of proposals that go to another binding than the best one."""
-
-
-class Planner(Protocol):
-    """Answers from the sandbox where reference kernels are run."""
-
-    def bind(self, workload: Workload, kernels: Sequence[ReferenceKernel]) -> Bindings: ...
-    def space(self, workload: Workload, kernel: ReferenceKernel, binding: Binding) -> Space: ...
+FRESH_STARTS = 4
+"""Trials of a fresh start that go where nothing was tried, before the tuner models again."""
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One bound kernel, with what can be tuned about it."""
+class Move:
+    """A candidate that could be made: `how` begins its plan."""
 
-    kernel: ReferenceKernel
-    binding: Binding
-    space: Space
+    arm: Arm
+    params: Mapping[str, Any]
+    how: str
+    parent: str | None
 
 
 class OfflineProposer:
-    """Implements `aka.protocols.Proposer`. `refused` tells why retrieved kernels did not bind."""
+    """Implements `aka.protocols.Proposer`. `branches` are kept at once; `refused` tells why retrieved kernels did not
+    bind and why templates do not fit."""
 
     name = "offline"
 
-    def __init__(self, planner: Planner, library: Callable[[str], ReferenceKernel | None]) -> None:
-        self._planner = planner
-        self._library = library
-        self._arms: dict[str, Arm] = {}
-        self._looked_at: set[str] = set()
-        self._tried: dict[str, set[str]] = {}
-        self._used: dict[str, None] = {}
-        self._fresh_since = 0
-        self._last = -1
-        self.refused: dict[str, str] = {}
+    def __init__(
+        self, planner: Planner, library: Callable[[str], ReferenceKernel | None], *, branches: int = 3
+    ) -> None:
+        self._arms = Arms(planner, library)
+        self._past = Past()
+        self._width = branches
+
+    @property
+    def refused(self) -> dict[str, str]:
+        return self._arms.refused
 
     def observe(self, trial: Trial) -> None:
-        made = trial.candidate
-        self._tried.setdefault(made.binding, set()).add(tuner.key(made.params))
-        self._last = trial.index
-        if made.origin.startswith(ORIGIN):
-            self._used[made.origin.removeprefix(ORIGIN)] = None
+        self._past.add(trial)
 
     def reset(self, generation: int, masked: Sequence[int], fresh: bool) -> None:
-        """Masked records no longer reach the tuner (the brief leaves them out); a fresh start also hides everything
-        but the present generation from it, so that it samples elsewhere before it models again."""
+        """Masked failures no longer keep their region closed, and masked records no longer reach the tuner (the brief
+        leaves them out). A fresh start goes where nothing was tried, and hides earlier generations from the tuner."""
+        self._past.masked |= set(masked)
         if fresh:
-            self._fresh_since = self._last + 1
+            self._past.fresh_since = len(self._past.trials)
 
     def propose(self, brief: Brief) -> Candidate | None:
-        """Each new binding's defaults first; then mostly the fastest binding's next parameters."""
-        self._bind_new(brief)
-        for arm in self._arms.values():
-            if arm.binding.key not in self._tried:
-                return self._candidate(arm, arm.space.tuned, brief, "defaults")
-        for arm in self._order(brief):
-            params = tuner.next_params(
-                arm.space.space,
-                [r for r in brief.memory if r.binding == arm.binding.key and r.trial >= self._fresh_since],
-                self._tried[arm.binding.key],
-                baseline_us=brief.baseline_us,
-                seed=brief.seed * 1_000_003 + brief.trial,
-            )
-            if params is not None:
-                return self._candidate(arm, params, brief, "tuned")
+        """The first move whose program has not been tried: repairs of the last failure, defaults of new arms, starts
+        elsewhere after a reset, and then the parameters that the tuner advises."""
+        self._arms.look(brief)
+        moves = itertools.chain(self._repairs(brief), self._defaults(), self._starts(brief), self._tuned(brief))
+        for move in moves:
+            code = move.arm.write(move.params)
+            if not self._past.has(code):
+                return _candidate(move, code)
         return None
 
-    def _bind_new(self, brief: Brief) -> None:
-        """Kernels of the passages, and those that a resumed run has used: a later retrieval leaves them out."""
-        retrieved = (p.doc_id for p in brief.passages if p.kind == "kernel")
-        ids = [i for i in dict.fromkeys([*self._used, *retrieved]) if i not in self._looked_at]
-        kernels = [k for k in map(self._library, ids) if k is not None and brief.chip.name in k.chips]
-        self._looked_at |= set(ids)
-        if not kernels:
+    def _repairs(self, brief: Brief) -> Iterator[Move]:
+        """Only of a promising failure: in an arm that is a branch, or has no success yet."""
+        last = self._past.trials[-1] if self._past.trials else None
+        gate = failure(last) if last else None
+        arm = self._arms.get(last.candidate.binding) if last else None
+        if last is None or gate is None or arm is None or not self._promising(last, brief):
             return
-        answer = self._planner.bind(brief.workload, kernels)
-        self.refused |= answer.refused
-        by_id = {k.id: k for k in kernels}
-        for binding in answer.bindings:
-            self._add_arm(brief.workload, by_id[binding.kernel], binding)
+        depth, params = self._past.repairs_behind(last), last.candidate.params
+        found = repair.changes(gate, params, arm.space) if depth < repair.MAX_REPAIRS else iter(())
+        if depth == 0 and params == arm.tuned:
+            found = itertools.chain(found, repair.named(gate, params, arm.space))
+        for why, changed in found:
+            yield Move(arm, changed, f"repair of trial {last.index}: {why}", last.candidate.id)
 
-    def _add_arm(self, workload: Workload, kernel: ReferenceKernel, binding: Binding) -> None:
-        try:
-            space = self._planner.space(workload, kernel, binding)
-        except WorkloadError as error:
-            self.refused[kernel.id] = f"has no search space at these shapes: {error}"
+    def _promising(self, trial: Trial, brief: Brief) -> bool:
+        if trial.index < self._past.fresh_since or trial.index in self._past.masked:
+            return False
+        times = list(population.best_times(brief.memory))
+        return trial.candidate.binding not in times[self._width :]
+
+    def _defaults(self) -> Iterator[Move]:
+        for arm in self._arms.in_order():
+            if not self._past.tried(arm.key):
+                yield Move(arm, arm.tuned, "defaults", None)
+
+    def _starts(self, brief: Brief) -> Iterator[Move]:
+        """Far from what was tried: of the best arm and of the others in turn, these first in every other generation."""
+        place = self._past.starts()
+        if not self._past.fresh_since or place >= FRESH_STARTS:
             return
-        if empty := [name for name, values in space.space.items() if not values]:
-            self.refused[kernel.id] = f"has no values for {', '.join(empty)} at these shapes"
-            return
-        self._arms[binding.key] = Arm(kernel, binding, space)
+        seed = _seed(brief)
+        for arm in _rotated(self._ranked(brief), place, brief.generation):
+            known = [r for r in brief.memory if r.binding == arm.key]
+            taken = functools.partial(self._taken, arm)
+            for params in explore.farthest(arm.space, self._past.points(arm.key), known, seed, taken):
+                yield Move(arm, params, "fresh start", self._past.best_id(arm.key))
 
-    def _order(self, brief: Brief) -> list[Arm]:
-        """The fastest binding first, now and then another one. Seeded by run and trial."""
-        chance = random.Random(brief.seed * 7_919 + brief.trial)
-        arms = sorted(self._arms.values(), key=lambda a: _best_us(brief.memory, a.binding.key))
-        if len(arms) > 1 and chance.random() < EXPLORE:
-            arms.insert(0, arms.pop(chance.randrange(1, len(arms))))
-        return arms
+    def _tuned(self, brief: Brief) -> Iterator[Move]:
+        """Within this generation's memory: the arm whose turn it is, and others only where its grid is used up."""
+        memory = [r for r in brief.memory if r.trial >= self._past.fresh_since]
+        keys = [a.key for a in self._ranked(brief)]
+        tried = {k: len(self._past.tried(k)) for k in keys}
+        chance, times = random.Random(_seed(brief)), population.best_times(memory)
+        own = next((a.key for a in self._arms.in_order() if a.group == STARTING), None)
+        turns = population.order(keys, times, tried.__getitem__, self._width, chance, own)
+        for arm in filter(None, map(self._arms.get, turns)):
+            if (params := self._next(arm, memory, brief)) is not None:
+                yield Move(arm, params, "tuned", self._past.best_id(arm.key))
 
-    def _candidate(self, arm: Arm, params: dict[str, Any], brief: Brief, how: str) -> Candidate:
-        best = brief.best.candidate.id if brief.best else None
-        settings = ", ".join(f"{k}={v}" for k, v in params.items())
-        return Candidate(
-            code=render(arm.kernel, arm.binding, params, brief.workload),
-            plan=f"{arm.kernel.title}: {how} {settings}",
-            origin=ORIGIN + arm.kernel.id,
-            parent=best,
-            family=arm.kernel.family,
-            binding=arm.binding.key,
-            params=params,
+    def _next(self, arm: Arm, memory: Sequence[MemoryRecord], brief: Brief) -> dict[str, Any] | None:
+        return tuner.next_params(
+            arm.space,
+            [r for r in memory if r.binding == arm.key],
+            self._past.tried(arm.key),
+            baseline_us=brief.baseline_us,
+            seed=_seed(brief),
+            same=lambda params: self._past.has(arm.write(params)),
         )
 
+    def _taken(self, arm: Arm, params: Mapping[str, Any]) -> bool:
+        return tuner.key(params) in self._past.tried(arm.key)
 
-def _best_us(records: Sequence[MemoryRecord], binding: str) -> float:
-    return min((r.us for r in records if r.binding == binding and r.us is not None), default=float("inf"))
+    def _ranked(self, brief: Brief) -> list[Arm]:
+        """The arms that are alive, the fastest first, those without a time last."""
+        times = list(population.best_times(brief.memory))
+        alive = [a for a in self._arms.in_order() if not population.dropped(brief.memory, a.key)]
+        return sorted(alive, key=lambda a: times.index(a.key) if a.key in times else len(times))
+
+
+def _rotated(arms: Sequence[Arm], place: int, generation: int) -> list[Arm]:
+    """The best arm at every other place, and between its turns one of the others after another."""
+    others = list(arms[1:])
+    if not others:
+        return list(arms)
+    turn, first = divmod(place + generation - 1, 2)
+    others = others[turn % len(others) :] + others[: turn % len(others)]
+    return [arms[0], *others] if first == 0 else [*others, arms[0]]
+
+
+def _candidate(move: Move, code: str) -> Candidate:
+    settings = ", ".join(f"{k}={v}" for k, v in move.params.items())
+    about = f"{move.arm.title}: {move.how}" if not move.how.startswith("repair") else f"{move.how}; {move.arm.title}:"
+    return Candidate(
+        code=code,
+        plan=f"{about} {settings}".strip(),
+        origin=move.arm.origin,
+        parent=move.parent,
+        family=move.arm.family,
+        binding=move.arm.key,
+        params=dict(move.params),
+    )
+
+
+def _seed(brief: Brief) -> int:
+    return brief.seed * 1_000_003 + brief.trial

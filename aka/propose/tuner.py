@@ -3,10 +3,11 @@ from the records each time, so that a resumed or masked memory needs no special 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from aka.types import MemoryRecord
@@ -27,8 +28,10 @@ def next_params(
     *,
     baseline_us: float,
     seed: int,
+    same: Callable[[Mapping[str, Any]], bool] = lambda params: False,
 ) -> dict[str, Any] | None:
-    """Parameters that are not in `tried` (keys), or None when the whole grid is.
+    """Parameters that are neither in `tried` (keys) nor the `same` as what was tried elsewhere, or None when the whole
+    grid is.
 
     TPE over `records` (all of one binding) on log time; where it only repeats itself, a seeded random untried point.
     """
@@ -38,10 +41,11 @@ def next_params(
     for _ in range(8):
         asked = study.ask(distributions)
         params = {name: space[name][asked.params[name]] for name in space}
-        if key(params) not in tried:
+        if key(params) not in tried and not same(params):
             return params
-    left = untried(space, tried)
-    return left[seed % len(left)] if left else None
+    # By a draw of their own, not by position: a resumed run may not know yet which of them are the same.
+    left = sorted(untried(space, tried), key=lambda p: hashlib.sha256(f"{seed} {key(p)}".encode()).hexdigest())
+    return next((params for params in left if not same(params)), None)
 
 
 def untried(space: Mapping[str, Sequence[Any]], tried: Collection[str]) -> list[dict[str, Any]]:

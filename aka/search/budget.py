@@ -1,10 +1,19 @@
-"""Budgets that hold: trials in all (not additional ones after a resume) and minutes of work, on the monotonic clock."""
+"""Budgets that hold: trials in all (not additional ones after a resume) and minutes of work, on the monotonic clock.
+
+The minutes include the final check: a trial that would leave no time for it is not begun.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
+
+from aka.types import Trial
+
+FINAL_SHARE = 1.5
+"""What the final check may take, as a multiple of the longest trial that passed every gate: it compares more."""
 
 
 @dataclass
@@ -24,10 +33,21 @@ class Budget:
     def elapsed_s(self) -> float:
         return self.spent_s + self.clock() - self._start
 
-    def exhausted(self, trials: int) -> str | None:
-        """Why the search must stop now, or None."""
-        if trials >= self.max_trials:
+    def exhausted(self, trials: Sequence[Trial]) -> str | None:
+        """Why no trial may begin now, or None."""
+        if len(trials) >= self.max_trials:
             return f"budget of {self.max_trials} trials used"
-        if self.elapsed_s >= 60 * self.max_minutes:
+        left_s = 60 * self.max_minutes - self.elapsed_s
+        if left_s <= 0:
             return f"budget of {self.max_minutes:g} minutes used"
+        if left_s < expected_s(trials):
+            return f"budget of {self.max_minutes:g} minutes: too little is left for a trial and the final check"
         return None
+
+
+def expected_s(trials: Sequence[Trial]) -> float:
+    """Seconds of one more trial, as long as the mean so far, and of a final check; 0 if nothing is known yet."""
+    if not trials:
+        return 0.0
+    passed = [t.seconds for t in trials if t.evaluation.accepted]
+    return fmean(t.seconds for t in trials) + FINAL_SHARE * max(passed or [t.seconds for t in trials])

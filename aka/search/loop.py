@@ -6,7 +6,6 @@ not in it did not happen.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -31,8 +30,6 @@ from aka.types import (
     encode,
 )
 
-MAX_IDLE_RESETS = 2
-"""Resets in a row that yield no candidate before the search ends: there is nothing left to try."""
 PASSAGES = 6
 MAX_STARTS = 2
 """A trial that was started this often without an end brings the machinery down: it is recorded, not tried again."""
@@ -71,9 +68,8 @@ class Search:
     baseline: Evaluation | None = None
     generation: int = 0
     _since: int = 0
-    _idle_resets: int = 0
     _passages: tuple[Passage, ...] = ()
-    _shown: set[str] = field(default_factory=set)
+    _shown: dict[str, None] = field(default_factory=dict)
     _starts: dict[int, int] = field(default_factory=dict)
 
     def run(self) -> str:
@@ -88,20 +84,29 @@ class Search:
 
     def _search(self) -> str:
         while True:
-            reason = self.budget.exhausted(len(self.trials)) or self._near_roofline()
+            reason = self.budget.exhausted(self.trials) or self._near_roofline()
             if reason:
                 return reason
-            if trigger := self.dropout.stall(self.trials, self._since):
-                self._reset(trigger)
-            candidate = self.proposer.propose(self._brief())
+            candidate = self._next()
             if candidate is None:
-                if self.dropout.mode == "off" or self._idle_resets >= MAX_IDLE_RESETS or not self.trials:
-                    return "nothing left to try"
-                self._idle_resets += 1
-                self._reset("the proposer has nothing left in this context")
-                continue
-            self._idle_resets = 0
+                return "nothing left to try"
             self._try(candidate)
+
+    def _next(self) -> Candidate | None:
+        """A candidate; after a dropout if the search has stalled. Where nothing is left in this context, the library is
+        read on, and a dropout would bring nothing."""
+        candidate = self._proposed()
+        trigger = self.dropout.stall(self.trials, self._since)
+        if candidate is None or trigger is None:
+            return candidate
+        self._reset(trigger)
+        return self._proposed()
+
+    def _proposed(self) -> Candidate | None:
+        candidate = self.proposer.propose(self._brief())
+        while candidate is None and self._read_on():
+            candidate = self.proposer.propose(self._brief())
+        return candidate
 
     def _near_roofline(self) -> str | None:
         if self.best is None or not self.best.evaluation.profiles:
@@ -123,6 +128,7 @@ class Search:
             generation=self.generation,
             seed=self.seed,
             trial=len(self.trials),
+            shown=tuple(self._shown),
         )
 
     def _retrieve(self) -> None:
@@ -130,14 +136,25 @@ class Search:
         out unless nothing else is there."""
         kernels = self._search_library(describe(self.workload), "kernel")
         notes = self._search_library(symptoms(self.trials, self.workload), "note")
-        self._passages = (*kernels, *notes)
-        self._shown |= {p.doc_id for p in self._passages}
-        shown = [{"doc_id": p.doc_id, "title": p.title, "score": round(p.score, 4)} for p in self._passages]
+        self._show((*kernels, *notes))
+
+    def _read_on(self) -> bool:
+        """The library's next kernels beside those of this context; False when it has no others."""
+        query = describe(self.workload)
+        found = self.retriever.search(query, k=PASSAGES, kind="kernel", chip=self.chip.name, exclude=set(self._shown))
+        if found:
+            self._show(tuple(found))
+        return bool(found)
+
+    def _show(self, passages: tuple[Passage, ...]) -> None:
+        self._passages += passages
+        self._shown |= dict.fromkeys(p.doc_id for p in passages)
+        shown = [{"doc_id": p.doc_id, "title": p.title, "score": round(p.score, 4)} for p in passages]
         data = {"generation": self.generation, "query": describe(self.workload), "passages": shown}
         self.journal.append("retrieved", data)
 
     def _search_library(self, query: str, kind: str) -> list[Passage]:
-        found = self.retriever.search(query, k=PASSAGES, kind=kind, chip=self.chip.name, exclude=self._shown)
+        found = self.retriever.search(query, k=PASSAGES, kind=kind, chip=self.chip.name, exclude=set(self._shown))
         return found or self.retriever.search(query, k=PASSAGES, kind=kind, chip=self.chip.name)
 
     def _try(self, candidate: Candidate) -> None:
@@ -148,12 +165,16 @@ class Search:
             "params": candidate.params, "plan": candidate.plan, "code": self.store.put(candidate.code.encode()),
         }  # fmt: skip
         self.journal.append("trial_started", started)
-        begun = time.monotonic()
+        begun = self.budget.clock()
         crashed = self._starts[index] > MAX_STARTS
-        evaluation = _crashed(candidate, self.chip) if crashed else self.evaluator.evaluate(self.workload, candidate)
-        trial = Trial(index, candidate, evaluation, round(time.monotonic() - begun, 3))
+        evaluation = _crashed(candidate, self.chip) if crashed else self._judged(candidate)
+        trial = Trial(index, candidate, evaluation, round(self.budget.clock() - begun, 3))
         self.journal.append("trial", self._trial_data(trial))
         self._remember(trial)
+
+    def _judged(self, candidate: Candidate) -> Evaluation:
+        bar_us = self.best.evaluation.us if self.best else None
+        return self.evaluator.evaluate(self.workload, candidate, bar_us=bar_us)
 
     def _trial_data(self, trial: Trial) -> dict[str, Any]:
         return {
@@ -244,7 +265,7 @@ class Search:
                 self._starts.pop(len(self.trials), None)
         # What the present generation has seen it sees again.
         earlier = [e for e in events if e.type == "retrieved" and e.data["generation"] < self.generation]
-        self._shown = {p["doc_id"] for e in earlier for p in e.data["passages"]}
+        self._shown = dict.fromkeys(p["doc_id"] for e in earlier for p in e.data["passages"])
         self._restore_best(next((e.data["candidate_id"] for e in reversed(events) if e.type == "best"), None))
 
     def _replay_trial(self, data: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from aka.types import MemoryRecord, Trial
 
 HARD_CONSTRAINTS = frozenset({"compile_error", "static_reject", "unsupported_feature", "forbidden_primitive"})
 """Reason codes that name a limit of the compiler or the rules; such a pitfall stays true in a fresh context."""
+_FIGURES = re.compile(r"\d[\d.,]*")
 
 
 def record(trial: Trial) -> MemoryRecord:
@@ -28,14 +30,19 @@ def record(trial: Trial) -> MemoryRecord:
 
 
 def protect(records: Iterable[MemoryRecord], best: int | None) -> list[MemoryRecord]:
-    """Mark what dropout must keep: the best, the latest success, and one pitfall of each hard constraint's text."""
+    """Mark what dropout must keep: the best (before there is one, the fastest), the latest success, and one pitfall of
+    each hard constraint. Failures of one kernel whose sentences differ in figures only are one constraint: that one
+    block is too large closes no region.
+    """
     made = list(records)
-    successes = [r.trial for r in made if r.outcome == "ACCEPT"]
-    kept = {best, successes[-1] if successes else None}
-    seen: set[str] = set()
+    successes = [r for r in made if r.outcome == "ACCEPT"]
+    fastest = min(successes, key=lambda r: r.us or 0.0).trial if successes else None
+    kept = {best if best is not None else fastest, successes[-1].trial if successes else None}
+    seen: set[tuple[str, str]] = set()
     for r in made:
-        if r.outcome in HARD_CONSTRAINTS and r.pitfall not in seen:
-            seen.add(r.pitfall)
+        constraint = (r.binding, _FIGURES.sub("#", r.pitfall))
+        if r.outcome in HARD_CONSTRAINTS and constraint not in seen:
+            seen.add(constraint)
             kept.add(r.trial)
     return [replace(r, protected=r.trial in kept) for r in made]
 

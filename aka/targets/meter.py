@@ -176,11 +176,15 @@ def _kernel_op(row: hlo.Row, runs: tuple[Run, Run], kernel: Kernel, plan: Plan) 
         line = regrid.extrapolate(small, pairing.steps(plan[0]), large, pairing.steps(plan[1]), steps)
         cycles = max(line, large)
         certain = "exact loop" if plan[1] == kernel.grid else "extrapolated"
+    static = runs[1].bundles.get(row.name)
+    if large is None and static is not None and not pairing.has_loops(kernel):
+        # Some kernels get bundles but no cycles: count as on chips without a cycle profile.
+        cycles, certain, large = float(static.bundles * steps), "bundle count", static.bundles
     if large is None:
         certain = "floor"
     elif pairing.data_dependent(kernel) or not exact or not row.exact_trips:
         certain = "data-dependent control flow"
-    return _op(row, cycles, moved, steps, certain, runs[1].bundles.get(row.name))
+    return _op(row, cycles, moved, steps, certain, static)
 
 
 def _counted(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aka.evaluate import cases
+from aka.evaluate.cases import with_shared
 from aka.evaluate.client import small_sizes
 from aka.evaluate.facts import KernelFacts
 
@@ -107,3 +109,31 @@ def test_small_sizes_differ_within_a_set_and_between_sets() -> None:
     first, second = small_sizes({"m": 8192, "n": 4096, "k": 2048})
     assert len(set(first.values())) == 3 and all(first[n] != second[n] for n in first)
     assert math.prod(first.values()) == 128 * 256 * 384
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted"),
+    [
+        ([], [(2048, 1024)]),
+        ([(2048, 1024)], [(2048, 1024)]),
+        ([(2048, 2048)], [(2048, 2048), (2048, 1024)]),
+        ([(4096, 2048)], [(2048, 1024)]),  # four times the work
+        ([(3072, 1024)], [(2048, 1024)]),  # no multiple: blocks might not fit
+        ([(4096, 1024), (2048, 1024)], [(2048, 1024)]),
+        ([(1024, 1024)], [(2048, 1024)]),  # fewer steps
+    ],
+)
+def test_sizes_of_earlier_candidates_come_first_where_they_do_for_twice_the_work(
+    known: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> None:
+    def sized(pair: tuple[int, int]) -> dict[str, int]:
+        return dict(zip("mn", pair, strict=True))
+
+    made = with_shared([sized((2048, 1024))], [sized(pair) for pair in known])
+    assert made == [sized(pair) for pair in wanted]
+
+
+def test_sizes_that_do_for_two_guesses_are_tried_once() -> None:
+    known = [{"m": 512, "n": 256}]
+    guesses = [{"m": 256, "n": 256}, {"m": 512, "n": 128}]
+    assert with_shared(guesses, known) == [known[0], *guesses]

@@ -23,6 +23,7 @@ from aka.types import (
     ShapeCase,
     Signature,
     Space,
+    Templates,
     Timing,
     Trial,
     Workload,
@@ -86,14 +87,18 @@ BINDING = Binding("scale-add", (0, 1), {"eps": 1e-5})
 
 @dataclass
 class TablePlanner:
-    """Binds the kernels of `spaces`; a space that is an exception is raised. `asked` counts what it was asked."""
+    """Binds the kernels of `spaces`; a space that is an exception is raised. `asked` lists what it was asked to bind,
+    `opened` counts how often it was asked for templates."""
 
     spaces: dict[str, Space | WorkloadError]
+    made: Templates | WorkloadError = field(default_factory=lambda: Templates((), {}))
     asked: list[str] = field(default_factory=list)
+    opened: int = 0
 
     def bind(self, workload: Workload, kernels: Sequence[ReferenceKernel]) -> Bindings:
         self.asked += [k.id for k in kernels]
-        found = tuple(Binding(k.id, (0, 1), {}) for k in kernels if k.id in self.spaces)
+        leaves = tuple(range(len(workload.primary.inputs.leaves)))
+        found = tuple(Binding(k.id, leaves, {}) for k in kernels if k.id in self.spaces)
         return Bindings(found, {k.id: "another op" for k in kernels if k.id not in self.spaces})
 
     def space(self, workload: Workload, kernel: ReferenceKernel, binding: Binding) -> Space:
@@ -102,22 +107,40 @@ class TablePlanner:
             raise made
         return made
 
+    def templates(self, workload: Workload) -> Templates:
+        self.opened += 1
+        if isinstance(self.made, WorkloadError):
+            raise self.made
+        return self.made
+
 
 def passages(*ids: str) -> tuple[Passage, ...]:
     return tuple(Passage(i, i, "note" if i.startswith("note") else "kernel", i, "", "", 1.0, "") for i in ids)
 
 
 def brief(
-    shown: Sequence[Passage], memory: Sequence[MemoryRecord] = (), *, trial: int = 0, seed: int = 0, generation: int = 0
-) -> Brief:
-    return Brief(workload(), CHIP, 100.0, None, tuple(memory), tuple(shown), generation, seed, trial)
+    shown: Sequence[Passage], memory: Sequence[MemoryRecord] = (), *, trial: int = 0, seed: int = 0,
+    generation: int = 0, before: tuple[str, ...] = (), op: Workload | None = None,
+) -> Brief:  # fmt: skip
+    """`before` are documents of earlier generations."""
+    return Brief(op or workload(), CHIP, 100.0, None, tuple(memory), tuple(shown), generation, seed, trial, before)
 
 
-def finished(index: int, candidate: Candidate, us: float | None) -> Trial:
-    gate = GateResult("performance", us is not None, 0.0, None if us is not None else "compile_error", "")
-    timings = (Timing("v5e", "rows=8", us, "estimated", "exact loop"),) if us is not None else ()
-    return Trial(index, candidate, Evaluation(candidate.id, "v5e", (gate,), timings), 0.0)
+Verdict = float | tuple[str, str] | None
+"""What a judge says: microseconds, (reason code, message), or None for a refusal without words."""
 
 
-def record(index: int, candidate: Candidate, us: float | None) -> MemoryRecord:
-    return MemoryRecord(index, candidate.family, candidate.binding, candidate.params, "ACCEPT" if us else "no", us)
+def finished(index: int, candidate: Candidate, verdict: Verdict) -> Trial:
+    if isinstance(verdict, float):
+        gates = (GateResult("performance", True, 0.0),)
+        timings = (Timing("v5e", "rows=8", verdict, "estimated", "exact loop"),)
+        return Trial(index, candidate, Evaluation(candidate.id, "v5e", gates, timings), 0.0)
+    code, message = verdict or ("incorrect", "")
+    gate = GateResult("compile", False, 0.0, code, message)
+    return Trial(index, candidate, Evaluation(candidate.id, "v5e", (gate,)), 0.0)
+
+
+def record(index: int, candidate: Candidate, verdict: Verdict) -> MemoryRecord:
+    trial = finished(index, candidate, verdict)
+    e, c = trial.evaluation, candidate
+    return MemoryRecord(index, c.family, c.binding, c.params, e.verdict, e.us)

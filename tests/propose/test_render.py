@@ -11,7 +11,8 @@ import pytest
 from propose_standins import BINDING, SOURCE, kernel, workload
 
 from aka.evaluate import static
-from aka.propose.render import leaf_paths, render, tree_expression
+from aka.propose.render import render, tree_expression
+from aka.propose.source import leaf_paths
 
 
 def run(code: str, *arguments: Any) -> Any:

@@ -16,6 +16,7 @@ from aka.types import (
     Event,
     GateResult,
     Passage,
+    Profile,
     ShapeCase,
     Signature,
     Timing,
@@ -36,31 +37,50 @@ def gates(code: str | None) -> tuple[GateResult, ...]:
     return (GateResult("correctness", False, 0.0, code, f"because {code}"),)
 
 
+def profiled(*fractions: float) -> tuple[Profile, ...]:
+    """A profile for each shape, at these fractions of the roofline."""
+    return tuple(
+        Profile("v5e", f"shape {i}", "estimated", "exact loop", 50.0, None, 0, "hbm", f, {}, None, None, None)
+        for i, f in enumerate(fractions)
+    )
+
+
+SLOWER = (GateResult("performance", False, 0.0, "slower", "the best has less"),)
+
+
 @dataclass
 class TableEvaluator:
-    """Judges by table: parameters' "b" -> microseconds, or a reason code. `finals` overrides the second look."""
+    """Judges by table: parameters' "b" -> microseconds, or a reason code. `finals` overrides the second look; `bars`
+    are the times that it was given to beat, which it rejects by only if it is `strict`."""
 
     table: dict[int, float | str]
     baseline_us: float = 100.0
     finals: dict[int, str] = field(default_factory=dict)
     judged: list[int] = field(default_factory=list)
+    bars: list[float | None] = field(default_factory=list)
+    strict: bool = False
+    profiles: dict[int, tuple[Profile, ...]] = field(default_factory=dict)
     interrupt_at: int | None = None
 
     def baseline(self, workload: Workload) -> Evaluation:
         timing = Timing("v5e", workload.primary.label, self.baseline_us, "estimated", "exact loop")
         return Evaluation("baseline", "v5e", gates(None), (timing,))
 
-    def evaluate(self, workload: Workload, candidate: Candidate, *, final: bool = False) -> Evaluation:
+    def evaluate(
+        self, workload: Workload, candidate: Candidate, *, final: bool = False, bar_us: float | None = None
+    ) -> Evaluation:
         b = candidate.params["b"]
         if self.interrupt_at is not None and len(self.judged) == self.interrupt_at:
             raise KeyboardInterrupt
         if not final:
             self.judged.append(b)
+            self.bars.append(bar_us)
         value = self.finals.get(b, self.table[b]) if final else self.table[b]
         if isinstance(value, str):
             return Evaluation(candidate.id, "v5e", gates(value))
         timing = Timing("v5e", workload.primary.label, value, "estimated", "exact loop")
-        return Evaluation(candidate.id, "v5e", gates(None), (timing,))
+        slow = self.strict and bar_us is not None and value >= bar_us
+        return Evaluation(candidate.id, "v5e", SLOWER if slow else gates(None), (timing,), self.profiles.get(b, ()))
 
     def close(self) -> None:
         self.judged.clear()

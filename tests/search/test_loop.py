@@ -13,6 +13,7 @@ from standins import (
     ListProposer,
     ListRetriever,
     TableEvaluator,
+    profiled,
 )
 
 from aka.search.budget import Budget
@@ -81,7 +82,7 @@ def test_a_stall_masks_half_of_what_is_unprotected_and_hides_it_from_the_propose
     # Of trials 0-5 the best (0) and the latest success (5) are protected; half of the other four go.
     assert len(reset["masked"]) == 2 and not {0, 5} & set(reset["masked"])
     assert rig.proposer.resets[0] == (1, tuple(reset["masked"]), True)
-    seen = {r.trial for r in rig.proposer.briefs[6].memory}
+    seen = {r.trial for r in rig.proposer.briefs[7].memory}  # the seventh brief was the one before the reset
     assert seen == set(range(6)) - set(reset["masked"])
     first, second = rig.journal.of("retrieved")[:2]
     assert not {p["doc_id"] for p in first["passages"]} & {p["doc_id"] for p in second["passages"]}
@@ -133,3 +134,51 @@ def test_a_trial_that_brought_the_judge_down_twice_is_recorded_and_passed_over()
     search.replay(rig.journal.events())
     search.run()
     assert [t.evaluation.verdict for t in search.trials] == ["crashed_evaluator", "ACCEPT"]
+
+
+def test_when_nothing_is_left_no_reset_is_printed_and_the_library_is_read_on() -> None:
+    """Nine kernels in pages of six, two candidates, and a stall due just when they are used up."""
+    rig = Rig(TableEvaluator({0: 80.0, 1: 90.0}), ListProposer(range(2)))
+    search = rig.search(mode="both", patience=1)
+    search.retriever = ListRetriever(9)
+    assert search.run() == "nothing left to try"
+    assert rig.journal.of("dropout") == [] and rig.proposer.resets == []
+    pages = [[p["doc_id"] for p in d["passages"] if "kernel" in p["doc_id"]] for d in rig.journal.of("retrieved")]
+    assert pages == [[f"kernel{i}" for i in range(6)], [f"kernel{i}" for i in range(6, 9)]]
+    assert {d["generation"] for d in rig.journal.of("retrieved")} == {0}
+    assert [i for i in rig.proposer.briefs[-1].shown if "kernel" in i] == [f"kernel{i}" for i in range(9)]
+
+
+@pytest.mark.parametrize(("fraction", "trials"), [(0.5, 3), (0.949, 3), (0.95, 1), (0.99, 1), (1.02, 1)])
+def test_near_the_roofline_the_search_stops(fraction: float, trials: int) -> None:
+    """The first of three kernels is this near; a meter may also say that it is beyond."""
+    rig = Rig(TableEvaluator({0: 50.0, 1: 51.0, 2: 52.0}), ListProposer(range(3)))
+    rig.evaluator.profiles = {0: profiled(fraction)}
+    search = rig.search()
+    stop = search.run()
+    assert len(search.trials) == trials
+    assert stop == (f"best kernel at {fraction:.0%} of the roofline" if trials == 1 else "nothing left to try")
+
+
+def test_the_slowest_shape_decides_how_near_the_roofline_is() -> None:
+    rig = Rig(TableEvaluator({0: 50.0, 1: 51.0}), ListProposer(range(2)))
+    rig.evaluator.profiles = {0: profiled(1.0, 0.6)}
+    search = rig.search()
+    search.run()
+    assert len(search.trials) == 2
+
+
+def test_a_kernel_at_the_roofline_that_is_no_improvement_does_not_stop_the_search() -> None:
+    rig = Rig(TableEvaluator({0: 99.0, 1: 99.5}), ListProposer(range(2)))
+    rig.evaluator.profiles = {0: profiled(1.0)}
+    search = rig.search()
+    search.run()
+    assert len(search.trials) == 2
+
+
+def test_being_slower_is_no_failure_of_a_gate() -> None:
+    table: dict[int, float | str] = {0: 50.0, **dict.fromkeys(range(1, 7), 60.0)}
+    rig = Rig(TableEvaluator(table, strict=True), ListProposer(range(7)))
+    rig.search(mode="both", patience=100).run()
+    assert [d["evaluation"]["gates"][-1]["code"] for d in rig.journal.of("trial")[1:]] == ["slower"] * 6
+    assert rig.journal.of("dropout") == []
