@@ -100,14 +100,19 @@ def kernel_of(source: str, matter: dict[str, object]) -> ReferenceKernel:
     return decode(ReferenceKernel, fields)
 
 
-def kernel_path(given: Path) -> Path:
-    """The file itself, or best.py of the run that `given` names ("last", an id, a prefix or a folder)."""
+def run_folder(given: str) -> Path:
+    """The folder of the run that `given` names ("last", an id, a prefix or a folder). Raises UsageError."""
     from aka.config import load_settings
     from aka.journal.runs import find_run
 
+    return find_run(given, Path(load_settings().out))
+
+
+def kernel_path(given: Path) -> Path:
+    """The file itself, or best.py of the run that `given` names ("last", an id, a prefix or a folder)."""
     if given.is_file() or given.suffix == ".py":
         return given
-    best = find_run(str(given), Path(load_settings().out)) / "best.py"
+    best = run_folder(str(given)) / "best.py"
     if not best.exists():
         raise UsageError(f"{best.parent} has no best.py: the run found no kernel that is faster than XLA")
     return best

@@ -5,11 +5,14 @@ rich is imported when a console is made, so that `aka --help` does not pay for i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aka.errors import AkaError
+from aka.errors import AkaError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,3 +58,12 @@ def answer(text: str) -> None:
 def answer_json(value: Any) -> None:
     """An answer for programs: one strict JSON value; NaN and infinity raise ValueError before anything is printed."""
     print(json.dumps(value, allow_nan=False, indent=2, ensure_ascii=False), flush=True)
+
+
+@contextlib.contextmanager
+def for_file(path: Path) -> Iterator[None]:
+    """A file that a person named and that cannot be written is bad input: UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error

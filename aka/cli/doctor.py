@@ -93,11 +93,17 @@ def _chip(pool: Pool, name: str) -> dict[str, Any]:
 
 
 def _library() -> dict[str, Any]:
+    from aka.errors import IndexMissing
     from aka.kb.manifest import read_manifest
     from aka.kb.places import find_places
 
     places = find_places()
-    manifest = read_manifest(places.index)
+    try:
+        manifest = read_manifest(places.index)
+    except IndexMissing:
+        if not places.has_sources:
+            raise
+        return {"ok": True, "index": str(places.index), "detail": f"the first search builds the index {places.index}"}
     engines = ", ".join(f"{k} {v}" for k, v in manifest.engines.items()) or "keywords only"
     return {
         "ok": True, "index": str(places.index), "documents": len(manifest.documents), "passages": manifest.passages,

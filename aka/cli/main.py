@@ -39,12 +39,14 @@ def root(
 
 
 def _register() -> None:
-    from aka.cli import check, doctor, kb, optimize, profile
+    from aka.cli import check, doctor, kb, optimize, profile, report, runs
 
     app.command("optimize")(optimize.optimize)
     app.command("check")(check.check)
     app.command("profile")(profile.profile)
+    app.command("report")(report.report)
     app.command("doctor")(doctor.doctor)
+    app.add_typer(runs.app, name="runs")
     app.add_typer(kb.app, name="kb")
 
 

@@ -109,16 +109,17 @@ class LiveView:
     def _rows(self) -> list[tuple[str, RenderableType]]:
         from rich.text import Text
 
-        now = self._progress
-        current = f"{now.current}, at the {now.gate} gate" if now.gate else now.current
-        budget = f"{now.done} of {now.total_trials} trials, {now.elapsed_s / 60:.1f} of {now.minutes:g} minutes"
+        run = self._progress
         rows = [
-            ("XLA", now.baseline or "not known yet"),
-            ("best", now.best),
-            ("now", current),
-            ("budget", budget),
-            ("read", now.retrieved or "nothing yet"),
-            *(("" if place else "last", line) for place, line in enumerate(now.last)),
+            ("XLA", run.baseline or "not known yet"),
+            ("best", run.best),
+            ("now", run.now),
+            ("budget", run.left),
+            ("trials", run.outcomes),
+            *(("" if place else "last", line) for place, line in enumerate(run.last)),
         ]
         # Text, not str: what a candidate or a compiler wrote must not be taken for markup.
-        return [(name, Text(value, overflow="ellipsis", no_wrap=True)) for name, value in rows]
+        cut: list[tuple[str, RenderableType]] = [
+            (name, Text(value, overflow="ellipsis", no_wrap=True)) for name, value in rows
+        ]
+        return [*cut, ("read", Text(run.retrieved or "nothing yet"))]

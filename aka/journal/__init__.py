@@ -3,8 +3,9 @@
 from aka.journal.blobs import BlobStore
 from aka.journal.files import write_atomically
 from aka.journal.jsonl import JsonlJournal
+from aka.journal.lock import is_held
 from aka.journal.replay import Best, Dropout, Retrieval, RunState, fold
-from aka.journal.runs import find_run, new_run_id, runs_root
+from aka.journal.runs import find_run, new_run_id, run_folders, runs_root
 
 __all__ = [
     "Best",
@@ -15,7 +16,9 @@ __all__ = [
     "RunState",
     "find_run",
     "fold",
+    "is_held",
     "new_run_id",
+    "run_folders",
     "runs_root",
     "write_atomically",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -10,16 +11,20 @@ from filelock import FileLock, Timeout
 from aka.errors import Busy
 from aka.journal.files import as_aka_errors
 
+_NAME = "run.lock"
+_PATIENCE_S = 0.2
+"""`is_held` takes the lock for a moment to see whether it can: a writer that comes just then waits that out."""
+
 
 class RunLock:
     """Holds `folder`/run.lock from construction until `release` or the end of the process, however it ends."""
 
     def __init__(self, folder: Path) -> None:
         """Raises Busy, naming the holder; UsageError if the folder cannot be written."""
-        path = folder / "run.lock"
+        path = folder / _NAME
         # Read first: a filelock before version 4 empties the file when it tries.
         holder = _read(path)
-        self._lock = FileLock(path, timeout=0, thread_local=False)
+        self._lock = FileLock(path, timeout=_PATIENCE_S, thread_local=False)
         with as_aka_errors(path):
             try:
                 self._lock.acquire()
@@ -30,6 +35,21 @@ class RunLock:
 
     def release(self) -> None:
         self._lock.release()
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process works on the run in `folder`."""
+    try:
+        fd = os.open(folder / _NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _read(path: Path) -> str:

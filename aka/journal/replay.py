@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from aka.errors import JournalCorrupt, UsageError
@@ -121,12 +121,18 @@ def _trial(data: dict[str, Any], blobs: BlobStore) -> Trial:
 
 def _best(events: Sequence[Event], rejected: set[str]) -> Best | None:
     """The last best that no final check has rejected."""
-    made = [_checked(event, lambda data: Best(**data)) for event in _of(events, "best")]
+    made = [_checked(event, lambda data: Best(**_known(Best, data))) for event in _of(events, "best")]
     return next((best for best in reversed(made) if best.candidate_id not in rejected), None)
 
 
 def _dropout(data: dict[str, Any]) -> Dropout:
-    return Dropout(**{**data, "masked": tuple(data["masked"])})
+    return Dropout(**{**_known(Dropout, data), "masked": tuple(data["masked"])})
+
+
+def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:
+    """What `kind` has a field for: an event may say more than is needed here."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
 
 
 def _retrieval(data: dict[str, Any]) -> Retrieval:

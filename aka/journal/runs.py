@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
 import secrets
 import time
 from pathlib import Path
 
 from aka.errors import UsageError
+from aka.journal.record import MAX_RECORD_BYTES, BadRecord, from_line
 
 _JOURNAL = "journal.jsonl"
 
@@ -22,11 +24,33 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
 
 
+def run_folders(root: Path) -> list[Path]:
+    """Every folder under `root` that is not hidden, those that hold no run (or half of one) too.
+
+    Raises UsageError for a folder that may not be read.
+    """
+    try:
+        if not root.is_dir():
+            return []
+        return sorted(folder for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    except PermissionError as error:
+        raise UsageError(f"cannot read the folder of runs {root}: {error.strerror}") from error
+
+
 def run_ids(root: Path) -> list[str]:
-    """Ids of the runs under `root`, oldest first."""
-    if not root.is_dir():
-        return []
-    return sorted(folder.name for folder in root.iterdir() if (folder / _JOURNAL).is_file())
+    """Ids of the runs under `root`, oldest first: by the time of their first event, not by name alone, since a run
+    may have been given any name."""
+    found = [folder for folder in run_folders(root) if (folder / _JOURNAL).is_file()]
+    return [folder.name for folder in sorted(found, key=lambda folder: (_begun_at(folder), folder.name))]
+
+
+def _begun_at(folder: Path) -> float:
+    """Wall clock of the first event, in seconds; 0 if there is none that can be read."""
+    try:
+        with (folder / _JOURNAL).open("rb") as journal:
+            return from_line(journal.readline(MAX_RECORD_BYTES + 1)).t_wall
+    except (OSError, BadRecord):
+        return 0.0
 
 
 def find_run(text: str, root: Path | None = None) -> Path:
@@ -37,7 +61,8 @@ def find_run(text: str, root: Path | None = None) -> Path:
         return root / ids[-1]
     if text in ids:
         return root / text
-    if text and (Path(text) / _JOURNAL).is_file():
+    # os.path, because a name that is too long is no run, and no error either
+    if text and os.path.isfile(Path(text) / _JOURNAL):
         return Path(text)
     matches = [run for run in ids if text and run.startswith(text)]
     if len(matches) == 1:

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aka.errors import JournalCorrupt, UsageError
+from aka.report import story
+from aka.report.story import Look, Reset, Step
 from aka.types import Candidate, Evaluation, Event, RunResult, ShapeResult, Trial, Workload, decode
 
-
-@dataclass(frozen=True)
-class Reset:
-    """One dropout, and what came of it: the number of trials until the next, and the best accepted time of those."""
-
-    generation: int
-    trigger: str
-    mode: str
-    seed: int
-    masked: tuple[int, ...]
-    fresh: bool
-    trials: int
-    best_us: float | None
-
-
-@dataclass(frozen=True)
-class Look:
-    """One look into the library: (document id, title, score) of each passage, best first."""
-
-    generation: int
-    query: str
-    passages: tuple[tuple[str, str, float], ...]
+SLOWER = "performance, for being slower than the best"
 
 
 @dataclass(frozen=True)
 class Failures:
-    """All trials with one reason code; `example` is the first."""
+    """All trials that one gate rejected with one reason code; `example` is the first. No gate at all is ""."""
 
+    gate: str
     code: str
     indices: tuple[int, ...]
     example: Trial
@@ -45,7 +27,10 @@ class Failures:
 
 @dataclass(frozen=True)
 class Facts:
-    """A run, told. Candidates come without code; `best_code` is the sha256 of the best one's."""
+    """A run, told. Candidates come without code; `best_code` is the sha256 of the best one's.
+
+    `begun_at` is the wall clock at the first event, in seconds; `last_event` is the type of the last.
+    """
 
     workload: Workload
     chip: str
@@ -59,20 +44,38 @@ class Facts:
     best: Trial | None
     best_code: str | None
     final: Evaluation | None
+    steps: tuple[Step, ...]
     resets: tuple[Reset, ...]
     looks: tuple[Look, ...]
     sessions: int
+    begun_at: float
+    last_event: str
     result: RunResult | None
 
     @property
     def failures(self) -> list[Failures]:
-        """Rejected trials by reason code, the most frequent first."""
-        groups: dict[str, list[Trial]] = {}
+        """Rejected trials by gate and reason code, the most frequent first."""
+        groups: dict[tuple[str, str], list[Trial]] = {}
         for trial in self.trials:
-            if not trial.evaluation.accepted:
-                groups.setdefault(trial.evaluation.verdict, []).append(trial)
-        found = [Failures(code, tuple(t.index for t in group), group[0]) for code, group in groups.items()]
-        return sorted(found, key=lambda failures: (-len(failures.indices), failures.code))
+            if not (trial.evaluation.accepted or trial.evaluation.slower):
+                groups.setdefault((failed_gate(trial), trial.evaluation.verdict), []).append(trial)
+        found = [Failures(*key, tuple(t.index for t in group), group[0]) for key, group in groups.items()]
+        return sorted(found, key=lambda failures: (-len(failures.indices), failures.gate, failures.code))
+
+    @property
+    def gates(self) -> dict[str, int]:
+        """How many trials each gate rejected, the most frequent first. Those that were only slower than the best are
+        counted apart, as SLOWER."""
+        judged = [trial for trial in self.trials if not trial.evaluation.accepted]
+        return dict(Counter(SLOWER if t.evaluation.slower else failed_gate(t) for t in judged).most_common())
+
+    @property
+    def families(self) -> dict[str, int]:
+        """How many trials each family of kernels had, the most frequent first."""
+        return dict(Counter(t.candidate.family or t.candidate.origin for t in self.trials).most_common())
+
+    def trial(self, index: int) -> Trial | None:
+        return next((trial for trial in self.trials if trial.index == index), None)
 
     @property
     def best_speedup(self) -> float | None:
@@ -103,6 +106,11 @@ class Facts:
         )
 
 
+def failed_gate(trial: Trial) -> str:
+    """The gate that rejected a trial, or ""."""
+    return next((gate.gate for gate in trial.evaluation.gates if not gate.passed), "")
+
+
 def gather(events: Sequence[Event]) -> Facts:
     """Raises UsageError for a run that never began, JournalCorrupt for events that do not fit their types."""
     if not events or events[0].type != "run_started":
@@ -115,7 +123,7 @@ def gather(events: Sequence[Event]) -> Facts:
 
 def _gather(events: Sequence[Event]) -> Facts:
     start = events[0].data
-    names = ("chip", "seed", "settings", "versions", "sandbox", "op_path")
+    names = ("chip", "seed", "sandbox", "op_path")
     trials = {event.data["index"]: _trial(event.data) for event in events if event.type == "trial"}
     finals = {e.data["candidate_id"]: _evaluation(e.data) for e in events if e.type == "final_check"}
     best = _best(events, finals)
@@ -123,14 +131,19 @@ def _gather(events: Sequence[Event]) -> Facts:
     return Facts(
         workload=decode(Workload, start["workload"]),
         **{name: start[name] for name in names},
+        settings=dict(start["settings"]),
+        versions=dict(start["versions"]),
         baseline=baselines[-1] if baselines else None,
         trials=tuple(trials[index] for index in sorted(trials)),
         best=trials.get(best["trial"]) if best else None,
         best_code=best["code"] if best else None,
         final=finals.get(best["candidate_id"]) if best else None,
-        resets=_resets(events),
-        looks=tuple(_look(event.data) for event in events if event.type == "retrieved"),
+        steps=story.steps(events),
+        resets=story.resets(events),
+        looks=tuple(story.look(event.data) for event in events if event.type == "retrieved"),
         sessions=1 + sum(event.type == "resumed" for event in events),
+        begun_at=events[0].t_wall,
+        last_event=events[-1].type,
         result=_result(events),
     )
 
@@ -153,22 +166,3 @@ def _best(events: Sequence[Event], finals: dict[str, Evaluation]) -> dict[str, A
 def _result(events: Sequence[Event]) -> RunResult | None:
     ends = [event for event in events if event.type in ("finished", "resumed")]
     return decode(RunResult, ends[-1].data["result"]) if ends and ends[-1].type == "finished" else None
-
-
-def _look(data: dict[str, Any]) -> Look:
-    passages = tuple((passage["doc_id"], passage["title"], passage["score"]) for passage in data["passages"])
-    return Look(data["generation"], data["query"], passages)
-
-
-def _resets(events: Sequence[Event]) -> tuple[Reset, ...]:
-    places = [place for place, event in enumerate(events) if event.type == "dropout"]
-    return tuple(
-        _reset(events[place].data, events[place + 1 : end]) for place, end in itertools.pairwise([*places, len(events)])
-    )
-
-
-def _reset(data: dict[str, Any], after: Sequence[Event]) -> Reset:
-    judged = [_evaluation(event.data) for event in after if event.type == "trial"]
-    times = [evaluation.us for evaluation in judged if evaluation.accepted and evaluation.us is not None]
-    fields = {**data, "masked": tuple(data["masked"])}
-    return Reset(**fields, trials=len(judged), best_us=min(times, default=None))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from aka.report import words
+from aka.report import origins, words
 from aka.report.facts import Facts, gather
+from aka.report.story import Step, difference, document_of
 from aka.types import Evaluation, Event
 
 if TYPE_CHECKING:
@@ -24,13 +26,26 @@ _CONFIDENCE = {
 
 
 class Blobs(Protocol):
-    """Where the source of the best kernel is looked up by its sha256."""
+    """Where the source of a kernel is looked up by its sha256."""
 
     def get(self, sha: str) -> bytes: ...
 
 
-def markdown(events: Sequence[Event], blobs: Blobs) -> str:
-    """The page. Works for a run that is not finished too, and says so.
+@dataclass(frozen=True)
+class Improvement:
+    """A step, told: `diff` against the source of the best before, or else `source` whole; neither if the page has the
+    source elsewhere. `rank` is the place of the kernel's document among what was retrieved."""
+
+    step: Step
+    plan: str
+    document: str
+    rank: int | None
+    diff: str
+    source: str
+
+
+def markdown(events: Sequence[Event], blobs: Blobs, *, running: bool = False) -> str:
+    """The page. Works for a run that is not finished too, and says so; `running` if a process works on it now.
 
     Raises UsageError for a run that never began, JournalCorrupt for events or blobs that are damaged.
     """
@@ -38,6 +53,9 @@ def markdown(events: Sequence[Event], blobs: Blobs) -> str:
     source = blobs.get(facts.best_code).decode() if facts.best_code else None
     return _template().render(
         facts=facts,
+        running=running,
+        improvements=[_improvement(facts, step, blobs) for step in facts.steps],
+        origins=origins.compare(facts),
         headline=_headline(facts),
         label=_label(facts),
         command=reproduce(facts),
@@ -53,9 +71,27 @@ def _template() -> Template:
 
     loader = PackageLoader("aka.report", "templates")
     pages = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    filters = (words.us, words.times, words.params, words.inline, words.code, words.block)
+    filters = (words.us, words.times, words.count, words.params, words.inline, words.code, words.block)
     pages.filters |= {function.__name__: function for function in filters}
     return pages.get_template("run.md.j2")
+
+
+def _improvement(facts: Facts, step: Step, blobs: Blobs) -> Improvement:
+    trial = facts.trial(step.trial)
+    document = document_of(trial.candidate) if trial else ""
+    source = blobs.get(step.code).decode()
+    diff = ""
+    if step.before is not None:
+        names = f"trial {step.before.trial}", f"trial {step.trial}"
+        diff = difference(blobs.get(step.before.code).decode(), source, *names)
+    return Improvement(
+        step=step,
+        plan=trial.candidate.plan if trial else "",
+        document=document,
+        rank=step.look.rank(document) if step.look else None,
+        diff=diff,
+        source="" if step.before is not None or step.code == facts.best_code else source,
+    )
 
 
 def _headline(facts: Facts) -> str:

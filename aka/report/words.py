@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Any
 
@@ -25,6 +26,21 @@ def us(value: float | None) -> str:
 
 def times(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}x"
+
+
+def count(number: int, noun: str) -> str:
+    """The number and its noun, in the plural where it must be."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def ago(moment: str, now: datetime.datetime | None = None) -> str:
+    """How long ago an ISO 8601 time with its zone was, in the one unit that fits."""
+    passed = (now or datetime.datetime.now(datetime.UTC)) - datetime.datetime.fromisoformat(moment)
+    seconds = max(0, int(passed.total_seconds()))
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"
 
 
 def size(count: float | None) -> str:

@@ -115,7 +115,13 @@ def test_help_shows_an_example(tmp_path: Path, name: str) -> None:
     assert f"aka {name or 'optimize'} " in text.partition("Usage:")[2].partition("]")[2] and ".py" in text
 
 
-@pytest.mark.parametrize("arguments", [["doctor"], ["kb"], ["kb", "search"], ["kb", "build"], ["kb", "show"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["doctor"], ["kb"], ["kb", "search"], ["kb", "build"], ["kb", "show"], ["runs"], ["runs", "diff"], ["report"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
 def test_help_answers(tmp_path: Path, arguments: list[str]) -> None:
     done = aka(tmp_path, *arguments, "-h")
     assert done.returncode == 0 and done.stderr == "" and "Usage: aka" in done.stdout

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from aka.cli import console
+from aka.cli.progress import Progress
 from aka.cli.view import make_view
 from aka.errors import Busy, UsageError
 from aka.types import ArraySpec, Evaluation, Event, GateResult, ShapeCase, Signature, Timing, Workload, encode
@@ -72,6 +73,15 @@ def test_without_a_terminal_each_event_is_one_line(capsys: pytest.CaptureFixture
     assert written.out == ""
 
 
+def test_a_kernel_that_is_only_slower_is_no_rejection() -> None:
+    progress = Progress(40, 10.0)
+    slower = Evaluation("c2", "v5e", (GateResult("performance", False, 0.1, "slower", "slower than the best"),))
+    for index, evaluation in enumerate((ACCEPTED, REJECTED, slower)):
+        data = {"index": index, "evaluation": encode(evaluation), "speedup": None}
+        progress.on_event(Event(index, "trial", data))
+    assert progress.outcomes == "1 accepted, 1 slower than the best, rejected: 1 at compile"
+
+
 def test_past_events_are_taken_in_silently(capsys: pytest.CaptureFixture[str]) -> None:
     with make_view(40, 10.0, False, past=_events()[:8], elapsed_s=60.0) as view:
         view(_events()[8])
@@ -81,6 +91,7 @@ def test_past_events_are_taken_in_silently(capsys: pytest.CaptureFixture[str]) -
 # Draws a run on whatever its stderr is; the file holds the events.
 _DRAW = """
 import json, pathlib, sys
+from aka.cli.progress import Progress
 from aka.cli.view import make_view
 from aka.types import Event
 with make_view(40, 10.0, sys.argv[2] == "json") as view:
@@ -124,7 +135,9 @@ def test_on_a_terminal_a_panel_is_drawn(tmp_path: Path) -> None:
     assert answer == b""
     for said in (
         "softmax on v5e", "20 µs, 2.00x (trial 1)", "trial 0 (1 of 40): softmax rows=8, at the correctness gate",
-        "2 of 40 trials, 0.0 of 10 minutes", "kernel-softmax, note-vmem", "vmem_oom at compile: [red]too big",
+        "38 of 40 trials and ", " of 10 minutes left", "kernel-softmax, note-vmem", "vmem_oom at compile: [red]too big",
+        "1 accepted, rejected: 1 at compile", "generation 1 after dropout", "looking into the library (",
+        "checking the best again on fresh inputs, at the correctness gate",
     ):  # fmt: skip
         assert said in drawn
     assert "\x1b[2J" not in drawn, "an escape of the compiler's text reached the terminal"

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from pathlib import Path
 
 import pytest
 
-from aka.errors import JournalCorrupt, UsageError
-from aka.journal import BlobStore, find_run, new_run_id, runs_root, write_atomically
+from aka.errors import Busy, JournalCorrupt, UsageError
+from aka.journal import (
+    BlobStore,
+    JsonlJournal,
+    find_run,
+    is_held,
+    new_run_id,
+    run_folders,
+    runs_root,
+    write_atomically,
+)
 from aka.journal.redact import Redactor
+from aka.journal.runs import run_ids
 
 
 def test_a_blob_is_found_by_its_hash_and_kept_once(tmp_path: Path) -> None:
@@ -90,6 +101,35 @@ def test_find_run_by_id_prefix_path_and_last(root: Path) -> None:
     assert find_run("202602", root) == newest
     assert find_run("last", root) == newest
     assert find_run(str(newest), Path("nowhere")) == newest
+
+
+def test_the_last_run_is_the_one_that_began_last(tmp_path: Path) -> None:
+    for run in ("zebra", "20260101-000000-aaaa", "mine"):
+        with JsonlJournal.create(tmp_path / run, run) as journal:
+            journal.append("run_started", {})
+        time.sleep(0.01)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "journal.jsonl").touch()
+    assert run_ids(tmp_path) == ["new", "zebra", "20260101-000000-aaaa", "mine"]
+    assert find_run("last", tmp_path) == tmp_path / "mine"
+    with pytest.raises(UsageError, match="no run"):
+        find_run("x" * 300, tmp_path)
+
+
+def test_every_folder_is_listed_but_hidden_ones(root: Path) -> None:
+    (root / ".cache").mkdir()
+    (root / "file").touch()
+    assert [folder.name for folder in run_folders(root)][-1] == "notes" and len(run_folders(root)) == 4
+    assert run_folders(root / "nowhere") == []
+
+
+def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
+    assert not is_held(tmp_path)
+    with JsonlJournal.create(tmp_path / "run", "run"):
+        assert is_held(tmp_path / "run") and is_held(tmp_path / "run")
+        with pytest.raises(Busy):
+            JsonlJournal.resume(tmp_path / "run")
+    assert not is_held(tmp_path / "run")
 
 
 @pytest.mark.parametrize(
