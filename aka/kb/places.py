@@ -9,7 +9,8 @@ from pathlib import Path
 
 from aka.errors import UsageError
 
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = PACKAGE.parent
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Places:
 
 
 def find_places(*, knowledge: Path | None = None, kernels: Path | None = None, index: Path | None = None) -> Places:
-    """The folders given, and for the others those beside the package, with the index in the cache if need be.
+    """The folders given, and for the others the library's own, with the index in the cache if need be.
 
     A source given by hand has its own index in the cache, so that it never replaces the checkout's. Raises UsageError
     if a folder given by hand does not exist.
     """
-    notes = _given(knowledge) if knowledge else _beside("knowledge")
-    library = _given(kernels) if kernels else _beside("reference_kernels")
+    notes = _given(knowledge) if knowledge else _own("knowledge")
+    library = _given(kernels) if kernels else _own("reference_kernels")
     if index is None:
         index = _own_index(notes, library) if knowledge or kernels else _default_index()
     return Places(notes, library, index.absolute())
@@ -50,15 +51,22 @@ def _given(folder: Path) -> Path:
     return folder.resolve()
 
 
-def _beside(name: str) -> Path | None:
-    folder = ROOT / name
-    return folder if folder.is_dir() else None
+def _own(name: str) -> Path | None:
+    """The library's folder of that name: an installed package carries it, a checkout has it beside the package."""
+    installed = PACKAGE / "data" / name
+    if installed.is_dir():
+        return installed
+    return ROOT / name if _in_checkout() and (ROOT / name).is_dir() else None
+
+
+def _in_checkout() -> bool:
+    # A folder called `knowledge` alone may be anybody's, where the package lies in site-packages.
+    return (ROOT / "pyproject.toml").is_file() and (ROOT / "knowledge").is_dir()
 
 
 def _default_index() -> Path:
     beside = ROOT / "index"
-    in_checkout = (ROOT / "knowledge").is_dir()
-    if in_checkout and os.access(beside if beside.exists() else ROOT, os.W_OK):
+    if _in_checkout() and os.access(beside if beside.exists() else ROOT, os.W_OK):
         return beside
     return cache_folder() / "index"
 
