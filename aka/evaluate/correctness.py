@@ -9,15 +9,24 @@ from typing import Any
 import numpy as np
 
 from aka.errors import WireError, WorkerDied, WorkerTimeout
-from aka.evaluate import numerics, wire
+from aka.evaluate import inputs, numerics, wire
 from aka.evaluate.patience import Patience
 from aka.evaluate.pool import Pool, WorkerError
 from aka.evaluate.references import Held, References
-from aka.types import ShapeCase
+from aka.types import ShapeCase, Workload
 
 EXECUTE_S = 120.0
 FEW = ("normal", "spikes", "tail")
 """Families for the second shape and the many-step shape; the first small shape and the finalists see all of them."""
+
+
+def families_for(workload: Workload) -> tuple[str, ...]:
+    """The families that the workload is judged by. Where it turns floats into integers, what becomes of a NaN is the
+    machine's own affair (XLA leaves it open; its CPU gives 0 or the largest integer): nobody is held to it."""
+    leaves = workload.primary.outputs.leaves
+    whole = any(leaf.dtype.startswith(("int", "uint")) for leaf in leaves)
+    converts = whole and "convert_element_type" in workload.primitives
+    return tuple(f for f in inputs.families() if f != "nonfinite" or not converts)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from aka.errors import WorkerDied, WorkerTimeout
-from aka.evaluate import inputs, manysteps, static
+from aka.evaluate import manysteps, static
 from aka.evaluate.client import PlannerClient, small_sizes
-from aka.evaluate.correctness import FEW, Checker, Fault, Tally
+from aka.evaluate.correctness import FEW, Checker, Fault, Tally, families_for
 from aka.evaluate.exports import Exports, Failed
 from aka.evaluate.patience import Beside, Expired, Patience, Unwanted
 from aka.evaluate.performance import PROFILE_S, Meter
@@ -184,7 +184,7 @@ class Judgement:
 
     def _correctness(self) -> str:
         tally = Tally()
-        families = inputs.families()
+        families = families_for(self.workload)
         first, *others = self.workload.test_shapes
         planned = [(first, families), *((case, families if self.final else FEW) for case in others)]
         if self.final and (held_out := self._held_out()):

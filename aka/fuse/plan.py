@@ -119,7 +119,13 @@ def _best(axes: Axes, free: Sequence[int], stream: int | None, sums: tuple[Node,
                 best = Plan(axes.graph, axes, squeezed, order, stream, sums, blocks, choices, seconds)
     if best is None:
         return None
-    near = {a: sorted(v, key=lambda n: abs(math.log(n / best.blocks[a]))) for a, v in choices.items()}
+    near = {
+        a: sorted(
+            (n for n in v if vmem_bytes(best, {**best.blocks, a: n}) <= machine.vmem_bytes),
+            key=lambda n: abs(math.log(n / best.blocks[a])),
+        )
+        for a, v in choices.items()
+    }
     return Plan(best.graph, axes, squeezed, best.cut, stream, sums, best.blocks, near, best.seconds)
 
 
