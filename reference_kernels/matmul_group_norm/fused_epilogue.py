@@ -10,9 +10,9 @@ chips: [v4, v5e, v5p, v6e, tpu7x]
 techniques: [fused-epilogue, whole-groups-in-tile, group-sums-on-mxu, two-pass-variance, f32-accumulator, masked-tail]
 primitives: [dot_general, add, reshape, reduce_sum, sub, rsqrt, mul]
 when_to_use: >-
-  Groups of whole vectors (a multiple of 128 features) and a large k, beside which the norm is small. f32 1024 x 1024
-  x 2048 with groups of 64 features is estimated at 67.8 us on v5e and 40.5 us on v6e; sums by lane rolls instead of
-  ones took 319.6 us on v5e.
+  f32 1024 x 1024 x 2048 with groups of 64 features is estimated at 67.8 us on v5e and 40.5 us on v6e; sums by lane
+  rolls instead of ones took 319.6 us on v5e. Groups of a multiple of 128 features spare the products with ones, and a
+  larger k makes the norm small beside the product; neither was measured.
 when_xla_wins: >-
   Not measured: neither XLA's time nor this kernel's at 4096^3 could be had from the simulation within its limits.
   With groups below 128 features and k of 1024 the norm costs more than the product does: the MXU floor is 22 us on
