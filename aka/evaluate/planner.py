@@ -11,6 +11,8 @@ from aka.evaluate import loading
 from aka.evaluate.opfile import Op, argument_names, as_arguments, tolerance
 
 ROUNDING_GRIDS = (1.17, 1.41)
+SMALL_VMEM, SMALL_VMEM_SHARE, VMEM_SHARE = 16 << 20, 0.85, 0.5
+"""What a template's kernel may take of VMEM: XLA keeps arrays between kernels there too, and the compiler spills."""
 VECTOR_LANES = 2048
 """Elements that a core takes up per cycle, as a rough guess: two registers of 8 x 128. It only ranks plans
 that are then judged."""
@@ -162,7 +164,7 @@ def run_templates(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, A
     programs = [export.trace(op.function(c["config"], "workload"), c["inputs"])[0] for c in cases]
     chip = chips.chip(args["chip"])
     machine = Machine(
-        vmem_bytes=chip.vmem_bytes * 7 // 8,
+        vmem_bytes=int(chip.vmem_bytes * (SMALL_VMEM_SHARE if chip.vmem_bytes <= SMALL_VMEM else VMEM_SHARE)),
         bytes_per_s=chip.hbm_bytes_per_s,
         flops_per_s=chip.peak_flops_per_s,
         elements_per_s=VECTOR_LANES * chip.clock_hz,

@@ -4,7 +4,7 @@ title: AdamW step with the step number as an array, bias correction included
 family: adamw
 op: m = b1 m + (1-b1) g; v = b2 v + (1-b2) g g; p = p - lr (m' / (sqrt(v') + eps) + weight_decay p)
 signature: "p:f[*shape], g:f[*shape], m:f[*shape], v:f[*shape], step:i[] -> f[*shape], f[*shape], f[*shape]"
-statics: {lr: float, b1: float, b2: float, eps: float, weight_decay: float}
+statics: {b1: float, b2: float, eps: float, weight_decay: float, lr: float}
 dtypes: [bfloat16, float32]
 chips: [v4, v5e, v5p, v6e, tpu7x]
 techniques: [fused-elementwise, several-outputs, scalars-in-smem, mixed-dtypes, vmem-budget]
