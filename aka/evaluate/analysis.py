@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from jax.extend import core as jex
 
+MAX_COUNT = 256
+"""Sizes of a reshape up to this may be a count that a kernel takes as a static (groups, heads)."""
 _WRAPPERS = {"pjit", "jit", "custom_jvp_call", "custom_vjp_call", "closed_call", "core_call", "remat", "checkpoint"}
 
 
@@ -40,7 +42,7 @@ def primitives(jaxpr: Any) -> dict[str, int]:
 
 def literals(closed: Any) -> list[float]:
     """The distinct finite scalar constants of the op, as short as their dtype allows (1e-6, not 9.99999997e-7):
-    candidates for a kernel's static parameters."""
+    candidates for a kernel's static parameters. Small sizes that a reshape splits into are among them."""
     scalars = [v.val for e, _ in equations(closed.jaxpr) for v in e.invars if isinstance(v, jex.Literal)]
     found: dict[float, None] = {}
     for value in (*scalars, *closed.consts):
@@ -48,6 +50,9 @@ def literals(closed: Any) -> list[float]:
             number = _shortest(np.asarray(value))
             if np.isfinite(number):
                 found.setdefault(number)
+    for eqn, _ in equations(closed.jaxpr):  # a group count shows only in the shape that it splits into
+        if eqn.primitive.name == "reshape":
+            found |= dict.fromkeys(float(n) for n in eqn.params["new_sizes"] if 1 < n <= MAX_COUNT)
     return list(found)
 
 

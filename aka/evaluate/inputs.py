@@ -102,6 +102,14 @@ def nudge(arrays: Sequence[Array], seed: int, relative: float = 2.0**-22) -> lis
     return moved
 
 
+def mended(arguments: Sequence[Array], value: float) -> list[Array]:
+    """The same arguments with `value` in place of every NaN and infinity."""
+    return [
+        np.where(np.isfinite(a.astype(np.complex128)), a, value).astype(a.dtype) if _is_float(a.dtype.name) else a
+        for a in arguments
+    ]
+
+
 def _normal(x: Array, slot: _Slot) -> Array:
     return x
 

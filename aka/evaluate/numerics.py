@@ -61,6 +61,7 @@ class _Leaf:
     nudged: tuple[Array, ...]
     draws: tuple[Array, ...]
     dtype: str
+    moot: Array | None = None
 
     @property
     def others(self) -> list[Array]:
@@ -133,6 +134,7 @@ def standard(
     *,
     nudged: Sequence[Sequence[Array]] = (),
     draws: Sequence[Sequence[Array]] = (),
+    moot: Sequence[Array] | None = None,
 ) -> Standard:
     """What the references say of one argument list.
 
@@ -142,11 +144,17 @@ def standard(
     integers that hang on a rounding safe to judge. `draws` holds other draws of the op's own inner roundings (see
     `evaluate64`'s grid). `rtol` takes the place of the dtype's relative term, `atol` that
     of the rounding term, times the row's scale where that is below 1; both are named in `flags`.
+
+    `moot` marks elements that do not hang on the NaN and infinities among the inputs except through a product with
+    zero (a masked key, a block above the diagonal): there the op's NaN is no part of its meaning, and a kernel that
+    skips the block is right. Where `exact` is not finite, such elements are not judged.
     """
     leaves: list[_Integers | _Floats | Skip] = []
     for i, name in enumerate(dtypes):
         moved, drawn = tuple(n[i] for n in nudged), tuple(d[i] for d in draws)
-        leaf = _Leaf(exact[i], native[i], None if chip is None else chip[i], moved, drawn, name)
+        leaf = _Leaf(
+            exact[i], native[i], None if chip is None else chip[i], moved, drawn, name, moot[i] if moot else None
+        )
         form = number_format(name)
         leaves.append(_integers(leaf) if form is None else _floats(leaf, form, rtol, atol))
     return Standard(tuple(leaves), tuple(e.shape for e in exact), tuple(dtypes), rtol, atol)
@@ -275,10 +283,14 @@ def _floats(leaf: _Leaf, form: Format, rtol: float | None, atol: float | None) -
     if not exact.size:
         return _Floats(exact, exact, exact.astype(bool), 0)
     judged = _judged(exact, native, form)
+    if leaf.moot is not None:
+        judged |= _wide(leaf.moot) > 0
     excused = int((~judged).sum())
     if excused > _SKIPPED_FRACTION * judged.size:
         why = f"the op itself overflows, or is NaN otherwise than exactly, on {excused} of {judged.size} elements"
         return Skip(why, excused / judged.size)
+    if leaf.moot is not None:
+        judged &= np.isfinite(exact) | ~(_wide(leaf.moot) > 0)
     with np.errstate(invalid="ignore", over="ignore"):
         limit, scale = limits(exact, native, chip, nudged, draws, judged, form, rtol, atol)
         loose = judged & np.isfinite(exact) & (limit - form.tiny > 0.5 * np.maximum(np.abs(exact), scale))

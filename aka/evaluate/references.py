@@ -80,15 +80,23 @@ class References:
         count = NUDGES if case.min_bytes <= SMALL_BYTES else 1
         nudged = [self._call(made.exact, inputs.nudge(arguments, self._seed + i)) for i in range(count)]
         draws = [self._call(draw, arguments) for draw in made.draws]
-        return Held(arguments, self._standard(case, exact, native, chip, nudged=nudged, draws=draws))
+        moot = self._moot(made.exact, arguments) if family == "nonfinite" else None
+        return Held(arguments, self._standard(case, exact, native, chip, nudged=nudged, draws=draws, moot=moot))
+
+    def _moot(self, exact: bytes, arguments: list[Array]) -> list[Array]:
+        """Elements that come out alike whatever finite numbers stand where NaN and infinities stood."""
+        one, other = (self._call(exact, inputs.mended(arguments, value)) for value in (1.0, -3.0))
+        return [a == b for a, b in zip(one, other, strict=True)]
 
     def _standard(
         self, case: ShapeCase, exact: list[Array], native: list[Array], chip: list[Array] | None = None,
-        *, nudged: Sequence[list[Array]] = (), draws: Sequence[list[Array]] = (),
+        *, nudged: Sequence[list[Array]] = (), draws: Sequence[list[Array]] = (), moot: list[Array] | None = None,
     ) -> Standard:  # fmt: skip
         dtypes = [leaf.dtype for leaf in case.outputs.leaves]
         mine = self._workload
-        return numerics.standard(exact, native, chip, dtypes, mine.rtol, mine.atol, nudged=nudged, draws=draws)
+        return numerics.standard(
+            exact, native, chip, dtypes, mine.rtol, mine.atol, nudged=nudged, draws=draws, moot=moot
+        )
 
     def _of(self, case: ShapeCase) -> ReferenceArtifacts:
         if case.label not in self._artifacts:
