@@ -10,9 +10,10 @@ chips: [v4, v5e, v5p, v6e, tpu7x]
 techniques: [fused-elementwise, several-outputs, scalars-in-smem, mixed-dtypes, vmem-budget]
 primitives: [mul, add, sub, div, sqrt, integer_pow]
 when_to_use: >-
-  FIGURES
+  A training loop that compiles one update for all steps. No time was measured: the compiler's simulation aborts on
+  the SMEM operand on v5e. The bytes are those of adamw-fused-update.
 when_xla_wins: >-
-  FIGURES
+  Expect a tie: one XLA fusion with three outputs moves the same bytes (see adamw-fused-update).
 sources:
   - "estimated: aka check and aka profile of this kernel, libtpu 0.0.42.1, jax 0.10.2"
 ---

@@ -10,9 +10,10 @@ chips: [v4, v5e, v5p, v6e, tpu7x]
 techniques: [fused-elementwise, two-axis-blocks, f32-arithmetic]
 primitives: [tanh, erf, integer_pow, mul, add, convert_element_type]
 when_to_use: >-
-  FIGURES
+  The frame for a gate that grows into a larger kernel. bf16[8192,8192] twice, tanh form: 492 us on v5e and 246 us on
+  v6e at 256 x 2048, the time of 402.7 MB of HBM traffic (v5e cycles: 217 us). The exact form was not measured.
 when_xla_wins: >-
-  FIGURES
+  A tie at this shape: XLA's fusion is estimated at 492 us on v5e as well, with slightly fewer cycles (199 us).
 sources:
   - "estimated: aka check and aka profile of this kernel, libtpu 0.0.42.1, jax 0.10.2"
 ---

@@ -10,9 +10,11 @@ chips: [v4, v5e, v5p, v6e, tpu7x]
 techniques: [fused-elementwise, slice-by-index-map, operand-passed-twice, f32-arithmetic]
 primitives: [split, slice, tanh, erf, integer_pow, mul, add, convert_element_type]
 when_to_use: >-
-  FIGURES
+  The frame for a gate over a fused gate-and-up product. bf16[8192,16384], tanh form: 492 us on v5e and 246 us on v6e
+  at 256 x 2048, the time of 402.7 MB of HBM traffic (v5e cycles: 217 us).
 when_xla_wins: >-
-  FIGURES
+  Expect a tie: XLA's version was not measured here, but for SwiGLU it fuses the slices too (see swiglu-split). A half
+  that is no multiple of 128 wide makes blocks of whole rows, cut in registers.
 sources:
   - "estimated: aka check and aka profile of this kernel, libtpu 0.0.42.1, jax 0.10.2"
 ---

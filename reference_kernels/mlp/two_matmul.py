@@ -10,9 +10,11 @@ chips: [v4, v5e, v5p, v6e, tpu7x]
 techniques: [back-to-back-matmul, hidden-innermost, f32-accumulator, masked-tail, vmem-budget]
 primitives: [dot_general, mul, add, tanh, erf, integer_pow]
 when_to_use: >-
-  FIGURES
+  Many rows, and d and n small enough to stay in VMEM. bf16 x [8192,2048], w1 [2048,8192], w2 [8192,2048]: 2850 us on
+  v5e with the first choices of the search space, where 550 GFLOP at 197 TFLOP/s take 2791 us.
 when_xla_wins: >-
-  FIGURES
+  XLA's version was not measured; on v5e at this shape it has at most 2 % to gain over this kernel. With few rows, or
+  with d and n so large that only small row blocks fit, the weights are read too often.
 sources:
   - "estimated: aka check and aka profile of this kernel, libtpu 0.0.42.1, jax 0.10.2"
 ---

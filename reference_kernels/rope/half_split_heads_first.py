@@ -10,9 +10,9 @@ chips: [v4, v5e, v5p, v6e, tpu7x]
 techniques: [lane-roll, prepared-once-in-scratch, f32-arithmetic, vmem-budget]
 primitives: [mul, add, sub, split, concatenate, broadcast_in_dim, convert_element_type]
 when_to_use: >-
-  bf16[4,32,4096,128] with f32 tables on v5e: 334 us at block_s 4096, the time of its 270.5 MB of HBM traffic (cycles:
-  201 us); 352 us at block_s 1024, where 512 steps are too short to hide their overhead. The same rotation with the
-  sequence before the heads takes XLA at least 1530 us.
+  bf16[4,32,4096,128] with f32 tables: 334 us on v5e and 167 us on v6e at block_s 4096, the time of its 270.5 MB of
+  HBM traffic (cycles: 201 and 116 us). On v5e 352 us at block_s 1024, where 512 steps are too short to hide their
+  overhead. The same rotation with the sequence before the heads takes XLA at least 1530 us.
 when_xla_wins: >-
   No case was measured; XLA's version of this layout was not either. Short sequences make small blocks and many steps.
 sources:
