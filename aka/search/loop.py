@@ -24,6 +24,7 @@ from aka.types import (
     GateResult,
     MemoryRecord,
     Passage,
+    Profile,
     Trial,
     Workload,
     decode,
@@ -111,8 +112,16 @@ class Search:
     def _near_roofline(self) -> str | None:
         if self.best is None or not self.best.evaluation.profiles:
             return None
-        fraction = min(p.roofline_fraction for p in self.best.evaluation.profiles)
+        fraction = min(map(self._nearness, self.best.evaluation.profiles))
         return f"best kernel at {fraction:.0%} of the roofline" if fraction >= self.early_stop else None
+
+    def _nearness(self, profile: Profile) -> float:
+        """The fraction of the roofline; of memory's alone where the kernel needs less arithmetic than the op as it is
+        written (skipped blocks, a recurrence in chunks), whose FLOP bound nothing then."""
+        if profile.roofline_fraction <= 1:
+            return profile.roofline_fraction
+        case = {c.label: c for c in self.workload.shapes}.get(profile.shape, self.workload.primary)
+        return 1e6 * case.min_bytes / self.chip.hbm_bytes_per_s / profile.estimated_us
 
     def _brief(self) -> Brief:
         if not self._passages:
