@@ -320,6 +320,13 @@ def _slice(axes: Axes, node: Node) -> None:
                 axes.pin(out, i)
 
 
+def _pad(axes: Axes, node: Node) -> None:
+    """Zeros (or another constant) before and after; what is padded is held whole."""
+    if len(node.arrays) != 1 or any(c[2] for p in node.params for c in p["padding_config"]):
+        raise NoFit("padding between elements")
+    _slice(axes, node)
+
+
 def _concatenate(axes: Axes, node: Node) -> None:
     out, along = node.outputs[0], node.params[0]["dimension"]
     if len(node.arrays) != len(node.inputs):
@@ -375,6 +382,7 @@ RULES: dict[str, Callable[[Axes, Node], None]] = {
     "iota": _iota,
     "slice": _slice,
     "split": _slice,
+    "pad": _pad,
     "concatenate": _concatenate,
     "gather": _gather,
 }

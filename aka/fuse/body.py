@@ -388,6 +388,29 @@ class Body:
             raise NoFit("a slice with strides")
         self._cut(node, node.outputs[0], starts, limits)
 
+    def _pad(self, node: Node) -> None:
+        value, out = node.arrays[0], node.outputs[0]
+        configs = [p["padding_config"] for p in node.params]
+        places = [i for i in range(len(configs[0])) if any(c[i][:2] != (0, 0) for c in configs)]
+        constant = node.inputs[1]
+        if len(places) != 1 or any(min(c[places[0]][:2]) < 0 for c in configs) or isinstance(constant, int):
+            raise NoFit("padding of more than one dimension, or by less than nothing")
+        dim, new = self.plan.axes.dims(value)[places[0]], self.plan.axes.dims(out)[places[0]]
+        if dim is None or new is None:
+            raise NoFit("padding of a dimension of one")
+        local = self._holding(value, sorted({d.axis for d in self.dims(value)}))
+        at = next(i for i, d in enumerate(local.slots) if d is not None and d.axis == dim.axis)
+        parts = [local.name]
+        for side in (0, 1):
+            width = tuple(c[places[0]][side] for c in configs)
+            if set(width) != {0}:
+                lengths = [self._size(width) if i == at else self.length(d) for i, d in enumerate(local.slots)]
+                kind = f"jnp.{local.dtype}"
+                filler = f"jnp.full(({', '.join(lengths)}), {self._number(constant, constant.dtype)}, {kind})"
+                parts.insert(0 if side == 0 else len(parts), filler)
+        slots = tuple(new if i == at else d for i, d in enumerate(local.slots))
+        self._let(node, f"jnp.concatenate([{', '.join(parts)}], axis={at})", slots, local.dtype, "padded")
+
     def _split(self, node: Node) -> None:
         axis = node.params[0]["axis"]
         rank = len(self.plan.axes.shape(node.arrays[0]))
@@ -444,6 +467,8 @@ class Body:
         precise = node.params[0].get("precision")
         extra = ", precision=lax.Precision.HIGHEST" if precise is not None and "HIGHEST" in str(precise) else ""
         text = f"lax.dot_general({left}, {right}, {numbers}, preferred_element_type=jnp.{kind}{extra})"
+        if len(out) > 2:
+            text = f"{text}.reshape({self._lengths(out)})"
         return text, out, kind
 
     def _dot_slots(self, node: Node) -> tuple[Slots, Slots, Slots]:
@@ -460,11 +485,13 @@ class Body:
         if not batch <= set(self.plan.squeezed):
             raise NoFit("a batched matrix product whose batch is held whole")
         sides = [self._side(v, contract) for v in node.arrays]
-        free = [[d for d in slots if d is None or d.axis not in contract] for _, slots in sides]
-        return sides[0], sides[1], (free[0][0], free[1][0]), contract
+        free = [[d for d in slots if d is None or d.axis not in contract] for _, slots, _ in sides]
+        merged = [outer or inner for inner, (_, _, outer) in zip(free, sides, strict=True)]
+        return sides[0][:2], sides[1][:2], (*merged[0], *merged[1]), contract
 
-    def _side(self, value: int, contract: set[int]) -> tuple[str, Slots]:
-        """A matrix operand as two dimensions, in the dtype that the op multiplies."""
+    def _side(self, value: int, contract: set[int]) -> tuple[str, Slots, list[Dim | None]]:
+        """A matrix operand as two dimensions, in the dtype that the op multiplies; and the dimensions that were folded
+        into its rows, if there were several."""
         dtype = self.plan.graph.values[value].dtype
         local = self._local(value)
         if not contract <= {d.axis for d in local.slots if d is not None}:
@@ -473,13 +500,22 @@ class Body:
         text = local.raw if local.raw_dtype == dtype else local.name
         if local.dtype != dtype != local.raw_dtype:
             text = f"{local.name}.astype(jnp.{dtype})"
+        folded: list[Dim | None] = []
         if len(slots) != 2:
-            own = [d for d in slots if d is not None]
+            own: list[Dim | None] = [d for d in slots if d is not None]
             if len(own) > 2:
-                raise NoFit("a matrix product of blocks of three dimensions")
+                return self._folded(text, own, contract)
             slots = self._padded(own)
             text = f"{text}.reshape({self._lengths(slots)})"
-        return text, slots
+        return text, slots, folded
+
+    def _folded(self, text: str, own: list[Dim | None], contract: set[int]) -> tuple[str, Slots, list[Dim | None]]:
+        """An operand of more dimensions: all but the contracted one, which must be the last, become rows."""
+        *rows, last = own
+        if last is None or last.axis not in contract:
+            raise NoFit("a matrix product of blocks of three dimensions, not over the last")
+        count = " * ".join(f"({t})" if " " in t else t for t in map(self.length, rows))
+        return f"{text}.reshape({count}, {self.length(last)})", (rows[0], last), rows
 
 
 _NAMES = {

@@ -4,6 +4,7 @@ for, with blocks that take several steps."""
 from __future__ import annotations
 
 import ast
+import functools
 import types
 from typing import Any
 
@@ -19,6 +20,11 @@ from aka.fuse.plan import Machine
 from aka.fuse.templates import templates
 
 MACHINE = Machine(112 << 20, 819e9, {"bfloat16": 197e12, "int8": 393e12}, 3e12)
+
+
+@functools.cache
+def found_for(name: str) -> tuple[list[Any], dict[str, str]]:
+    return written(next(c for c in CASES if c.name == name))
 
 
 def written(case: Case) -> tuple[list[Any], dict[str, str]]:
@@ -39,9 +45,14 @@ def small(module: types.ModuleType) -> dict[str, int]:
     return {name: min(values, key=lambda v: abs(v - max(values) / 3)) for name, values in space.items()}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def some_quick() -> list[Any]:
+    """Every third op now, the others in the slow run: the interpreter takes seconds for each."""
+    return [pytest.param(c, marks=[] if i % 3 == 0 else [pytest.mark.slow], id=c.name) for i, c in enumerate(CASES)]
+
+
+@pytest.mark.parametrize("case", some_quick())
 def test_templates_compute_the_op(case: Case) -> None:
-    found, refused = written(case)
+    found, refused = found_for(case.name)
     assert len(found) >= case.templates, refused
     for size, specs in enumerate(case.sizes[:2]):
         given = arguments(specs, min(case.top, specs[0][0][-1]))
@@ -61,7 +72,7 @@ def test_templates_compute_the_op(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_templates_have_the_form_of_the_library_and_pass_the_static_gate(case: Case) -> None:
-    for template in written(case)[0]:
+    for template in found_for(case.name)[0]:
         assert static.problems(template.source) == []
         module = loaded(template.source)
         space = module.search_space([], "v5e")

@@ -73,5 +73,6 @@ KERNELS = [
             ([(2, 5, 64), (2, 5, 300, 64), (2, 5, 300, 64)], {"block_kv": 128, "chunk": 128}),
         ],
         production=[([(16, 32, 128), (16, 8, 4096, 128), (16, 8, 4096, 128)], "bfloat16")],
+        oversized=False,  # 8192 keys of depth 64 fit
     ),
 ]

@@ -91,12 +91,18 @@ def arrays(args: list[Any], dtype: str) -> list[Any]:
     return made
 
 
-EQUAL = [(k, *case, dtype) for k in KERNELS for case in k.cases for dtype in k.dtypes]
+def equal_cases() -> list[Any]:
+    """The first case of every kernel in its first dtype; the others are for the slow run."""
+    made = []
+    for kernel in KERNELS:
+        for i, (args, options) in enumerate(kernel.cases):
+            for dtype in kernel.dtypes:
+                marks = [] if i == 0 and dtype == kernel.dtypes[0] else [pytest.mark.slow]
+                made.append(pytest.param(kernel, args, options, dtype, marks=marks, id=f"{kernel.file}-{i}-{dtype}"))
+    return made
 
 
-@pytest.mark.parametrize(
-    ("made", "args", "options", "dtype"), EQUAL, ids=[f"{k.file}-{i}-{d}" for i, (k, _, _, d) in enumerate(EQUAL)]
-)
+@pytest.mark.parametrize(("made", "args", "options", "dtype"), equal_cases())
 def test_kernel_equals_reference(made: Listed, args: list[Any], options: dict[str, Any], dtype: str) -> None:
     import jax
     import jax.numpy as jnp
@@ -209,7 +215,15 @@ def run_child(jobs: list[dict[str, Any]], tmp_path: Path, timeout_s: float) -> l
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("made", KERNELS, ids=by_file)
+def some_quick(step: int) -> list[Any]:
+    """Every `step`th kernel now, the others in the slow run."""
+    return [
+        pytest.param(made, marks=[] if i % step == 0 else [pytest.mark.slow], id=made.file)
+        for i, made in enumerate(KERNELS)
+    ]
+
+
+@pytest.mark.parametrize("made", some_quick(6))
 def test_search_space_compiles_at_small_shapes(made: Listed, tmp_path: Path) -> None:
     """Every value on one chip, the advised ones on both."""
     jobs = [job for chip in ("v5e", "v6e") for job in jobs_of(made, made.small, made.dtypes[-1], chip, chip == "v5e")]
