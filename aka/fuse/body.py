@@ -189,6 +189,8 @@ class Body:
         """The local so that it broadcasts to `target`."""
         if not local.slots or _broadcasts(local.slots, target):
             return local.name
+        if local.dtype == "bool":  # the compiler moves numbers between lanes and rows, but no masks
+            return f"({self._to(Local(f'jnp.where({local.name}, 1, 0)', local.slots, 'int32'), target)} != 0)"
         own = [d for d in local.slots if d is not None]
         order = [d.axis for d in target if d is not None and d.axis in {o.axis for o in own}]
         if len(order) != len(own):

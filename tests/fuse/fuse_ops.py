@@ -128,6 +128,11 @@ CASES = [
     Case("one_hot", one_hot_loss, [[s[0], ((s[0][0][0],), I32)] for s in ROWS]),
     Case("argmax", lambda x: (jnp.argmax(x, -1), jnp.max(x, -1)), ROWS),
     Case("masked", lambda x, m: jnp.where(m, jnp.tanh(x), 0.0), [[s[0], (s[0][0], B1)] for s in ROWS]),
+    Case(
+        "masked_pool",
+        lambda x, m: jnp.sum(jnp.where(m[:, :, None], x, 0.0), 1) / jnp.sum(m, 1, keepdims=True),
+        [[s[0], (s[0][0][:2], B1)] for s in ROWS_AND_SCALE],
+    ),
     Case("dequantise", lambda x, s: x.astype(jnp.float32) * s, [[(s[0][0], I8), ((s[0][0][0], 1), F32)] for s in ROWS]),
     Case("transposed_sum", lambda x, y: x.T + y, [[s[0], (s[0][0][::-1], F32)] for s in ROWS]),
     Case("matmul", lambda x, w, b: jax.nn.gelu(x @ w + b), PRODUCT, templates=2),
