@@ -166,8 +166,15 @@ def _from_end(axes: Axes, value: int, axis: int) -> tuple[int, int] | None:
     dims = axes.layout(value)
     for i, d in enumerate(reversed(dims)):
         if d.axis == axis:
-            return (0 if len(dims) == 1 else i), d.factor[0]
+            return (i if len(dims) > 1 else 0 if _along_lanes(axes, axis) else 1), d.factor[0]
     return None
+
+
+def _along_lanes(axes: Axes, axis: int) -> bool:
+    """Where an axis stands alone it lies along lanes, unless it is rows in most values that have more axes."""
+    layouts = [axes.layout(v) for v in {*axes.graph.inputs, *(o for n in axes.graph.nodes for o in n.outputs)}]
+    places = [[d.axis for d in dims] for dims in layouts if len(dims) > 1]
+    return sum(1 if p[-1] == axis else -1 for p in places if axis in p) >= 0
 
 
 def block_lengths(plan: Plan, value: int, blocks: Mapping[int, int]) -> list[int]:
