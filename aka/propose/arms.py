@@ -103,11 +103,20 @@ class Arms:
         self._looked_at |= set(ids)
         if not kernels:
             return
-        answer = self._planner.bind(brief.workload, kernels)
-        self.refused |= answer.refused
         by_id = {k.id: k for k in kernels}
-        for binding in answer.bindings:
+        for binding in self._bindings(brief.workload, kernels):
             self._add(brief.workload, by_id[binding.kernel], binding, LIBRARY)
+
+    def _bindings(self, workload: Workload, kernels: Sequence[ReferenceKernel]) -> tuple[Binding, ...]:
+        """All at once; one by one where that fails, so that one kernel that takes too long does not end the run."""
+        try:
+            answer = self._planner.bind(workload, kernels)
+        except WorkloadError as error:
+            if len(kernels) > 1:
+                return tuple(b for k in kernels for b in self._bindings(workload, [k]))
+            answer = Bindings((), {kernels[0].id: str(error)})
+        self.refused |= answer.refused
+        return answer.bindings
 
     def _add(self, workload: Workload, kernel: ReferenceKernel, binding: Binding, group: int) -> None:
         try:

@@ -20,8 +20,6 @@ HOPELESS = 2.0
 """A point that takes this many times the best of its kernel closes its neighbourhood, as a failure does."""
 PROMISING = 1 / 3
 """Share of the grid, by the trend of the times along each parameter, among which starts are chosen first."""
-PENALTY, SWEEPS = 0.1, 20
-"""Of the regression; coordinates run from 0 to 1."""
 
 Space = Mapping[str, Sequence[Any]]
 Point = Mapping[str, Any]
@@ -57,25 +55,13 @@ def _is_hopeless(record: MemoryRecord, records: Sequence[MemoryRecord]) -> bool:
 
 
 def _trend(records: Sequence[MemoryRecord], places: Places) -> list[float]:
-    """Slopes of log time along the parameters, by ridge regression: few points must not make a cliff."""
+    """Slope of log time along each parameter, on its own; 0 where nothing is known."""
     timed = [(_coordinates(r.params, places), math.log(r.us)) for r in records if r.us]
-    if len(timed) < 2:
-        return [0.0] * len(places)
-    means = [statistics.fmean(column) for column in zip(*(at for at, _ in timed), strict=True)]
-    level = statistics.fmean(y for _, y in timed)
-    rows = [([a - m for a, m in zip(at, means, strict=True)], y - level) for at, y in timed]
-    return _ridge(rows, len(places))
+    return [_slope([at[i] for at, _ in timed], [y for _, y in timed]) for i in range(len(places))]
 
 
-def _ridge(rows: Sequence[tuple[Sequence[float], float]], size: int) -> list[float]:
-    """Slopes by coordinate descent on the penalised squares; the problem is small and convex."""
-    slopes = [0.0] * size
-    for _ in range(SWEEPS):
-        for i in range(size):
-            rest = [y - sum(b * x for j, (b, x) in enumerate(zip(slopes, at, strict=True)) if j != i) for at, y in rows]
-            own = [at[i] for at, _ in rows]
-            slopes[i] = sum(map(operator.mul, own, rest)) / (sum(x * x for x in own) + PENALTY)
-    return slopes
+def _slope(x: Sequence[float], y: Sequence[float]) -> float:
+    return statistics.linear_regression(x, y).slope if len(set(x)) > 1 else 0.0
 
 
 def _points(space: Space, seed: int) -> list[dict[str, Any]]:

@@ -31,7 +31,9 @@ from aka.types import (
     encode,
 )
 
-PASSAGES = 6
+KERNELS, NOTES = 12, 6
+"""Documents of one look into the library. Kernels are tried for their binding, which decides: a search by words puts
+the right one eighth for a softmax whose file is called op.py."""
 MAX_STARTS = 2
 """A trial that was started this often without an end brings the machinery down: it is recorded, not tried again."""
 
@@ -143,14 +145,14 @@ class Search:
     def _retrieve(self) -> None:
         """Kernels by what the op is, notes by what the last profile or failure says; what earlier contexts saw is left
         out unless nothing else is there."""
-        kernels = self._search_library(describe(self.workload), "kernel")
-        notes = self._search_library(symptoms(self.trials, self.workload), "note")
+        kernels = self._search_library(describe(self.workload), "kernel", KERNELS)
+        notes = self._search_library(symptoms(self.trials, self.workload), "note", NOTES)
         self._show((*kernels, *notes))
 
     def _read_on(self) -> bool:
         """The library's next kernels beside those of this context; False when it has no others."""
         query = describe(self.workload)
-        found = self.retriever.search(query, k=PASSAGES, kind="kernel", chip=self.chip.name, exclude=set(self._shown))
+        found = self.retriever.search(query, k=KERNELS, kind="kernel", chip=self.chip.name, exclude=set(self._shown))
         if found:
             self._show(tuple(found))
         return bool(found)
@@ -162,9 +164,9 @@ class Search:
         data = {"generation": self.generation, "query": describe(self.workload), "passages": shown}
         self.journal.append("retrieved", data)
 
-    def _search_library(self, query: str, kind: str) -> list[Passage]:
-        found = self.retriever.search(query, k=PASSAGES, kind=kind, chip=self.chip.name, exclude=set(self._shown))
-        return found or self.retriever.search(query, k=PASSAGES, kind=kind, chip=self.chip.name)
+    def _search_library(self, query: str, kind: str, count: int) -> list[Passage]:
+        found = self.retriever.search(query, k=count, kind=kind, chip=self.chip.name, exclude=set(self._shown))
+        return found or self.retriever.search(query, k=count, kind=kind, chip=self.chip.name)
 
     def _try(self, candidate: Candidate) -> None:
         index = len(self.trials)

@@ -264,6 +264,13 @@ def test_a_kernel_for_another_chip_is_not_looked_at() -> None:
     assert made.propose(brief(SHOWN)) is None and planner.asked == []
 
 
+def test_a_kernel_that_the_planner_chokes_on_is_refused_and_the_others_bind() -> None:
+    planner = TablePlanner(dict(TWO), chokes_on="other")
+    made = OfflineProposer(planner, library)
+    assert [c.origin for c in search(made, 2)] == ["catalog:fast", "catalog:slow"]
+    assert made.refused == {"other": "op.py: no answer within 60 s"}
+
+
 def test_a_kernel_without_a_usable_space_is_refused_with_a_reason() -> None:
     bad: dict[str, Space | WorkloadError] = {
         "fast": WorkloadError("op.py: ValueError: rows must be even"),

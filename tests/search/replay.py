@@ -142,7 +142,7 @@ def build(
     table: Table, mode: Mode, seed: int, trials: int, *, patience: int = 8, journal: ListJournal | None = None,
     store: DictStore | None = None,
 ) -> Search:  # fmt: skip
-    """A run with the settings that `aka optimize` has by default."""
+    """A run with the settings that `aka optimize` has by default, but for those that are given."""
     library = TableLibrary(table)
     return Search(
         workload=WORKLOAD, chip=CHIP, proposer=OfflineProposer(TablePlanner(table), library.kernel),
@@ -152,9 +152,9 @@ def build(
     )  # fmt: skip
 
 
-def search(table: Table, mode: Mode, seed: int, trials: int) -> Search:
+def search(table: Table, mode: Mode, seed: int, trials: int, *, patience: int = 8) -> Search:
     """A run that has ended."""
-    made = build(table, mode, seed, trials)
+    made = build(table, mode, seed, trials, patience=patience)
     made.run()
     return made
 

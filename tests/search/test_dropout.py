@@ -15,8 +15,9 @@ from aka.search.dropout import Mode
 from aka.types import GateResult
 
 TABLE = "matmul_f32_v6e.json"
-TRIALS = 20
-"""The budget of every run here: enough for one stall and what comes of it."""
+TRIALS, PATIENCE = 9, 4
+"""The budget of the comparison: enough for one stall and the four starts that follow it. Over 30 seeds, "both" reaches
+the better region in 22 and "off" in 7 (`benchmarks/dropout.py 30`)."""
 BETTER = 0.9
 """The better region: points that take at most this share of the first one's time."""
 
@@ -38,7 +39,10 @@ def test_the_first_region_of_the_recorded_op_is_a_local_optimum(recorded: Table)
 def reached(table: Table, mode: Mode) -> int:
     """Of ten seeds, how many reach the better region within the budget."""
     better = table.better(BETTER)
-    return sum(replay.found_at(replay.search(table, mode, seed, TRIALS), better) is not None for seed in range(10))
+    return sum(
+        replay.found_at(replay.search(table, mode, seed, TRIALS, patience=PATIENCE), better) is not None
+        for seed in range(10)
+    )
 
 
 def test_dropout_finds_the_better_region_where_off_does_not(recorded: Table) -> None:

@@ -137,16 +137,16 @@ def test_a_trial_that_brought_the_judge_down_twice_is_recorded_and_passed_over()
 
 
 def test_when_nothing_is_left_no_reset_is_printed_and_the_library_is_read_on() -> None:
-    """Nine kernels in pages of six, two candidates, and a stall due just when they are used up."""
+    """Fifteen kernels in pages of twelve, two candidates, and a stall due just when they are used up."""
     rig = Rig(TableEvaluator({0: 80.0, 1: 90.0}), ListProposer(range(2)))
     search = rig.search(mode="both", patience=1)
-    search.retriever = ListRetriever(9)
+    search.retriever = ListRetriever(15)
     assert search.run() == "nothing left to try"
     assert rig.journal.of("dropout") == [] and rig.proposer.resets == []
     pages = [[p["doc_id"] for p in d["passages"] if "kernel" in p["doc_id"]] for d in rig.journal.of("retrieved")]
-    assert pages == [[f"kernel{i}" for i in range(6)], [f"kernel{i}" for i in range(6, 9)]]
+    assert pages == [[f"kernel{i}" for i in range(12)], [f"kernel{i}" for i in range(12, 15)]]
     assert {d["generation"] for d in rig.journal.of("retrieved")} == {0}
-    assert [i for i in rig.proposer.briefs[-1].shown if "kernel" in i] == [f"kernel{i}" for i in range(9)]
+    assert [i for i in rig.proposer.briefs[-1].shown if "kernel" in i] == [f"kernel{i}" for i in range(15)]
 
 
 @pytest.mark.parametrize(("fraction", "trials"), [(0.5, 3), (0.949, 3), (0.95, 1), (0.99, 1)])
