@@ -148,6 +148,6 @@ KERNELS = [
             ([(32, 128), (128, 384), (384, 128)], {"block_m": 16, "block_h": 128, "approximate": False}),
         ],
         production=[([(8192, 2048), (2048, 8192), (8192, 2048)], "bfloat16")],
-        tolerance=10,  # sums of 300 products of numbers near 14 cancel
+        tolerance=40,  # sums of 300 products of numbers near 14 cancel; in bfloat16 the hidden layer is rounded
     ),
 ]
