@@ -274,11 +274,20 @@ class Evaluation:
         return bool(self.gates) and all(g.passed for g in self.gates)
 
     @property
+    def failed(self) -> GateResult | None:
+        """The gate that rejected the candidate, whatever for; None if it was accepted."""
+        return next((g for g in self.gates if not g.passed), None)
+
+    @property
+    def fault(self) -> GateResult | None:
+        """The gate that found something wrong with the candidate: being slower than the best is no fault."""
+        return None if self.slower else self.failed
+
+    @property
     def verdict(self) -> str:
         """ "ACCEPT", or the reason code of the gate that failed."""
-        failed = next((g for g in self.gates if not g.passed), None)
-        if failed is not None:
-            return failed.code or "rejected"
+        if self.failed is not None:
+            return self.failed.code or "rejected"
         return "ACCEPT" if self.gates else "not_judged"
 
     @property

@@ -59,7 +59,7 @@ def _text(evaluation: Evaluation) -> str:
         f"  {'ok  ' if g.passed else 'FAIL'} {g.gate:<12} {g.seconds:6.2f} s  {g.message}".rstrip()
         for g in evaluation.gates
     ]
-    failed = next((g for g in evaluation.gates if not g.passed), None)
+    failed = evaluation.failed
     evidence = ["", failed.evidence.rstrip()] if failed and failed.evidence else []
     label = f"{evaluation.verdict} on {evaluation.chip} (hardware: unverified, sandbox: {evaluation.sandbox})"
     return "\n".join([label, *rows, *evidence])

@@ -40,8 +40,7 @@ def profile(
             candidate = compose.candidate_of(brought, workload, bench.client)
             console.note(f"{name}: profiling {kernel.name} and XLA's version ...")
             evaluation = bench.judge.profile(workload, candidate)
-            failed = next((g for g in evaluation.gates if not g.passed), None)
-            if failed is not None:
+            if (failed := evaluation.failed) is not None:
                 console.note(f"aka: {name}: {failed.code} at the {failed.gate} gate: {failed.message}")
                 raise typer.Exit(1)
             rows += _rows(evaluation, bench.judge.baseline(workload))

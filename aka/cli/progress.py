@@ -114,8 +114,8 @@ class Progress:
         self._begin(CHOOSING)
         if evaluation.slower:
             self.slower += 1
-        elif failed := next((gate.gate for gate in evaluation.gates if not gate.passed), None):
-            self.rejected[failed] += 1
+        elif evaluation.fault is not None:
+            self.rejected[evaluation.fault.gate] += 1
         if evaluation.profiles:
             self._roofline[index] = min(profile.roofline_fraction for profile in evaluation.profiles)
         self.last.append(f"{index}: {self._tried.get(index, '')}: {outcome}")
@@ -159,7 +159,7 @@ def _outcome(evaluation: Evaluation, speedup: float | None) -> str:
     if evaluation.accepted:
         time_us = f" {words.us(evaluation.us)}" if evaluation.us is not None else ""
         return f"{evaluation.verdict}{time_us}" + (f", {words.times(speedup)}" if speedup is not None else "")
-    failed = next((gate for gate in evaluation.gates if not gate.passed), None)
+    failed = evaluation.failed
     return evaluation.verdict if failed is None else f"{evaluation.verdict} at {failed.gate}: {failed.message[:200]}"
 
 

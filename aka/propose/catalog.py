@@ -15,7 +15,7 @@ from typing import Any
 
 from aka.propose import explore, population, repair, tuner
 from aka.propose.arms import STARTING, Arm, Arms, Planner
-from aka.propose.past import Past, failure
+from aka.propose.past import Past
 from aka.types import Brief, Candidate, MemoryRecord, ReferenceKernel, Trial
 
 FRESH_STARTS = 4
@@ -73,7 +73,7 @@ class OfflineProposer:
     def _repairs(self, brief: Brief) -> Iterator[Move]:
         """Only of a promising failure: in an arm that is a branch, or has no success yet."""
         last = self._past.trials[-1] if self._past.trials else None
-        gate = failure(last) if last else None
+        gate = last.evaluation.fault if last else None
         arm = self._arms.get(last.candidate.binding) if last else None
         if last is None or gate is None or arm is None or not self._promising(last, brief):
             return

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aka.propose import tuner
-from aka.types import GateResult, Trial
+from aka.types import Trial
 
 
 class Past:
@@ -32,7 +32,7 @@ class Past:
 
     def points(self, key: str) -> list[Mapping[str, Any]]:
         """Where an arm was tried; failures that are masked no longer count."""
-        known = (t for t in self.trials if t.index not in self.masked or not failure(t))
+        known = (t for t in self.trials if t.index not in self.masked or not t.evaluation.fault)
         return [t.candidate.params for t in known if t.candidate.binding == key]
 
     def has(self, code: str) -> bool:
@@ -45,7 +45,7 @@ class Past:
 
     def repairs_behind(self, trial: Trial) -> int:
         """How many repairs in a row have led to this trial: a repair's parent is a candidate that failed."""
-        failed = {t.candidate.id: t for t in self.trials if failure(t)}
+        failed = {t.candidate.id: t for t in self.trials if t.evaluation.fault}
         count = 0
         while trial.candidate.parent in failed:
             trial, count = failed[trial.candidate.parent], count + 1
@@ -54,13 +54,6 @@ class Past:
     def starts(self) -> int:
         """Trials since the last fresh start that are not repairs."""
         return sum(t.index >= self.fresh_since and not self.repairs_behind(t) for t in self.trials)
-
-
-def failure(trial: Trial) -> GateResult | None:
-    """The gate that a trial failed; None if it was accepted, or only slower than the best."""
-    if trial.evaluation.slower:
-        return None
-    return next((g for g in trial.evaluation.gates if not g.passed), None)
 
 
 def fingerprint(code: str) -> str:

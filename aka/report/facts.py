@@ -108,7 +108,8 @@ class Facts:
 
 def failed_gate(trial: Trial) -> str:
     """The gate that rejected a trial, or ""."""
-    return next((gate.gate for gate in trial.evaluation.gates if not gate.passed), "")
+    failed = trial.evaluation.failed
+    return failed.gate if failed else ""
 
 
 def gather(events: Sequence[Event]) -> Facts:

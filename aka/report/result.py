@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from aka.report.facts import Facts, failed_gate
+from aka.report.facts import Facts
 from aka.report.summary import summarise
 from aka.types import RunResult, Trial, encode
 
@@ -40,10 +40,10 @@ def run_json(facts: Facts, run: str, *, running: bool) -> dict[str, Any]:
 
 def _trial(facts: Facts, trial: Trial) -> dict[str, Any]:
     made, evaluation = trial.candidate, trial.evaluation
-    failed = next((gate for gate in evaluation.gates if not gate.passed), None)
+    failed = evaluation.failed
     return {
         "index": trial.index, "candidate_id": evaluation.candidate_id, "origin": made.origin, "family": made.family,
-        "params": made.params, "plan": made.plan, "verdict": evaluation.verdict, "gate": failed_gate(trial) or None,
-        "message": failed.message if failed else "", "us": evaluation.us, "speedup": facts.speedup(trial),
-        "seconds": trial.seconds,
+        "params": made.params, "plan": made.plan, "verdict": evaluation.verdict,
+        "gate": failed.gate if failed else None, "message": failed.message if failed else "", "us": evaluation.us,
+        "speedup": facts.speedup(trial), "seconds": trial.seconds,
     }  # fmt: skip

@@ -50,7 +50,8 @@ class Dropout:
         idle = trials[-1].index - max(gain, since - 1)
         if idle >= self.patience:
             return f"no gain of {self.min_gain:.0%} in {idle} trials"
-        tail = [_failed_gate(t) for t in recent[-SAME_GATE_RUN:]]
+        faults = [t.evaluation.fault for t in recent[-SAME_GATE_RUN:]]
+        tail = [fault.gate if fault else None for fault in faults]
         if len(tail) == SAME_GATE_RUN and tail[0] is not None and len(set(tail)) == 1:
             return f"{SAME_GATE_RUN} failures in a row at the {tail[0]} gate"
         return None
@@ -70,8 +71,3 @@ def last_gain(trials: Sequence[Trial], min_gain: float) -> int:
         if us is not None and (best is None or us <= best * (1 - min_gain)):
             best, index = us, trial.index
     return index
-
-
-def _failed_gate(trial: Trial) -> str | None:
-    """Being slower than the best is no failure."""
-    return None if trial.evaluation.slower else next((g.gate for g in trial.evaluation.gates if not g.passed), None)

@@ -315,7 +315,7 @@ def describe(workload: Workload) -> str:
 def symptoms(trials: Sequence[Trial], workload: Workload) -> str:
     """The retrieval query for notes: the last failure's words, else what bounds the last profile, else the op."""
     for trial in reversed(trials):
-        failed = next((g for g in trial.evaluation.gates if not g.passed), None)
+        failed = trial.evaluation.failed
         if failed is not None:
             return f"{failed.code} {failed.message}"[:400]
         if trial.evaluation.profiles:

@@ -16,7 +16,7 @@ _FIGURES = re.compile(r"\d[\d.,]*")
 
 def record(trial: Trial) -> MemoryRecord:
     """The record of a finished trial; its pitfall is the failing gate's sentence."""
-    failed = next((g for g in trial.evaluation.gates if not g.passed), None)
+    failed = trial.evaluation.failed
     made = trial.candidate
     return MemoryRecord(
         trial=trial.index,
