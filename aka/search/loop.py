@@ -315,9 +315,9 @@ def describe(workload: Workload) -> str:
 def symptoms(trials: Sequence[Trial], workload: Workload) -> str:
     """The retrieval query for notes: the last failure's words, else what bounds the last profile, else the op."""
     for trial in reversed(trials):
-        failed = trial.evaluation.failed
-        if failed is not None:
-            return f"{failed.code} {failed.message}"[:400]
+        fault = trial.evaluation.fault
+        if fault is not None:
+            return f"{fault.code} {fault.message}"[:400]
         if trial.evaluation.profiles:
             return f"{trial.evaluation.profiles[0].bound} bound {workload.name}"
     return f"make {workload.name} faster"

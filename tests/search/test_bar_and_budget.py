@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from standins import (
     CHIP,
+    SLOWER,
     WORKLOAD,
     DictStore,
     ListJournal,
@@ -15,13 +16,14 @@ from standins import (
     ListRetriever,
     TableEvaluator,
     gates,
+    profiled,
 )
 
 from aka.propose import tuner
 from aka.search import memory
 from aka.search.budget import Budget, expected_s
 from aka.search.dropout import Dropout
-from aka.search.loop import Search
+from aka.search.loop import Search, symptoms
 from aka.types import Candidate, Evaluation, Trial, Workload
 
 
@@ -125,3 +127,10 @@ def trials(*told: tuple[float, str | None]) -> Iterator[Trial]:
 )
 def test_expected_seconds(told: list[tuple[float, str | None]], wanted_s: float) -> None:
     assert expected_s(list(trials(*told))) == wanted_s
+
+
+def test_being_slower_is_no_symptom_to_look_notes_up_by() -> None:
+    """The notes are searched for what bounds the kernel, not for the sentence that says which time it had to beat."""
+    evaluation = Evaluation("id", "v5e", SLOWER, (), profiled(0.5))
+    trial = Trial(0, Candidate("code", "plan", "list"), evaluation, 1.0)
+    assert symptoms([trial], WORKLOAD) == "hbm bound toy"
