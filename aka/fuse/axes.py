@@ -6,7 +6,7 @@ matrix product ties the contracted ones, a reshape ties n to the outer part of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -71,6 +71,16 @@ class Axes:
     def size(self, axis: int) -> Size:
         """Steps along the axis."""
         return self._sizes[axis]
+
+    def whole(self, dim: Dim) -> Size:
+        """The full length of a dimension."""
+        return times(self._sizes[dim.axis], dim.factor)
+
+    def along_lanes(self, axis: int, squeezed: Collection[int] = ()) -> bool:
+        """Whether an axis lies along lanes where it stands alone: unless it is rows in most values that have more axes,
+        `squeezed` ones left out."""
+        layouts = [[d.axis for d in self.layout(v) if d.axis not in squeezed] for v in self._dims]
+        return sum(1 if own[-1] == axis else -1 for own in layouts if len(own) > 1 and axis in own) >= 0
 
     def __iter__(self) -> Iterator[int]:
         """The axes that kernels see."""
@@ -158,15 +168,11 @@ class Axes:
             self._pins.append(a)
 
     def _find(self, place: Place) -> tuple[Place, tuple[Fraction, ...]]:
-        factor = (Fraction(1),) * self._cases
+        factor = (Fraction(1),) * self.graph.cases
         while place in self._parent:
             place, step = self._parent[place]
             factor = tuple(a * b for a, b in zip(factor, step, strict=True))
         return place, factor
-
-    @property
-    def _cases(self) -> int:
-        return len(self.graph.nodes[0].params)
 
     def _tie(self, node: Node) -> None:
         rule = RULES.get(node.op)
@@ -188,7 +194,7 @@ class Axes:
         numbers: dict[Place, int] = {}
         for number, (root, members) in enumerate(classes.items()):
             numbers[root] = number
-            least = tuple(min(f[c] for _, f in members) for c in range(self._cases))
+            least = tuple(min(f[c] for _, f in members) for c in range(self.graph.cases))
             for place, factor in members:
                 steps = tuple(a / b for a, b in zip(factor, least, strict=True))
                 if any(s.denominator != 1 for s in steps):
@@ -282,6 +288,11 @@ def groups(a: Sequence[Size], b: Sequence[Size]) -> list[tuple[list[int], list[i
     if left or right:
         raise NoFit("a reshape whose parts differ between sizes")
     return made
+
+
+def splits(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """Whether a reshape truly splits or joins dimensions, beyond those of size 1."""
+    return any(len(left) != 1 or len(right) != 1 for left, right in groups(a, b))
 
 
 def _reshape(axes: Axes, node: Node) -> None:

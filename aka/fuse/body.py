@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aka.fuse import phrases
-from aka.fuse.axes import CHOICES, ELEMENTWISE, REDUCTIONS, Dim, groups, picked
-from aka.fuse.graph import Literal, Node, Operand
+from aka.fuse.axes import CHOICES, ELEMENTWISE, REDUCTIONS, Dim, groups, picked, splits
+from aka.fuse.graph import LAYOUT, Literal, Node, Operand
 from aka.fuse.plan import Plan
 from aka.fuse.sizes import NoFit, Sizes, is_unit
 
 Slots = tuple[Dim | None, ...]
-PASSED = {"transpose", "squeeze", "expand_dims", "broadcast_in_dim"}
+PASSED = LAYOUT - {"reshape"}
 """Operations that need no line: a value keeps its slots, and whoever reads it looks axes up by name."""
 
 
@@ -64,7 +64,7 @@ class Body:
     def accumulator(self, node: Node) -> Slots:
         """The slots of a reduction's result."""
         if node.op == "dot_general":
-            return self._dot_slots(node)[2]
+            return self._dot_operands(node)[2]
         value, gone = node.arrays[0], self._gone(node)
         local = self._holding(value, gone)
         return tuple(None if d is not None and d.axis in gone else d for d in local.slots)
@@ -97,8 +97,7 @@ class Body:
             name = self.block_names[dim.axis]
             self.used.add(name)
             return name if is_unit(dim.factor) else f"{name} * {self._size(dim.factor)}"
-        full = tuple(a * b for a, b in zip(self.plan.axes.size(dim.axis), dim.factor, strict=True))
-        return self._size(full)
+        return self._size(self.plan.axes.whole(dim))
 
     # Values
 
@@ -154,17 +153,6 @@ class Body:
     def dims(self, value: int) -> list[Dim]:
         """The dims of the block of a value, squeezed axes left out."""
         return [d for d in self.plan.axes.layout(value) if d.axis not in self.plan.squeezed]
-
-    def lanes(self, axis: int) -> bool:
-        """Whether an axis runs along lanes where it stands alone: where it is last in most values that have more."""
-        votes = 0
-        for value in self.plan.graph.values:
-            if value not in self.plan.axes._dims:
-                continue
-            dims = self.dims(value)
-            if len(dims) > 1 and axis in [d.axis for d in dims]:
-                votes += 1 if dims[-1].axis == axis else -1
-        return votes >= 0
 
     def _computing(self, value: int) -> Local:
         """A value in the dtype that is computed with; a narrower one is widened once, in a line of its own."""
@@ -226,7 +214,9 @@ class Body:
         if not dims:
             return (None, None)
         only = dims[0]
-        return (None, only) if only is None or self.lanes(only.axis) else (only, None)
+        return (
+            (None, only) if only is None or self.plan.axes.along_lanes(only.axis, self.plan.squeezed) else (only, None)
+        )
 
     def _holding(self, value: int, wanted: Sequence[int]) -> Local:
         """The value with these axes really in its slots: broadcast where it was narrower."""
@@ -262,8 +252,7 @@ class Body:
             getattr(self, f"_{node.op if node.op not in CHOICES else 'choice'}")(node)
 
     def _is_plain(self, node: Node) -> bool:
-        shapes = self.plan.axes.shape(node.arrays[0]), self.plan.axes.shape(node.outputs[0])
-        return all(len(a) == 1 == len(b) for a, b in groups(*shapes))
+        return not splits(self.plan.axes.shape(node.arrays[0]), self.plan.axes.shape(node.outputs[0]))
 
     def _convert(self, node: Node) -> None:
         before, after = (self.plan.graph.values[v].dtype for v in (node.arrays[0], node.outputs[0]))
@@ -320,9 +309,10 @@ class Body:
         index = f"lax.broadcasted_iota(jnp.int32, {local.name}.shape, {at})"
         found = self._name("found")
         # A NaN counts as the extreme, the first one wins.
-        self._line(f"odd = jnp.where({local.name} != {local.name}, 1, 0)")
-        self._line(f"odd_row = jnp.max(odd, axis={at}, keepdims=True)")
-        self._line(f"{found} = jnp.where(odd_row == 1, odd, jnp.where({local.name} == {top}, 1, 0))")
+        odd, odd_row = self._name("odd"), self._name("odd_row")
+        self._line(f"{odd} = jnp.where({local.name} != {local.name}, 1, 0)")
+        self._line(f"{odd_row} = jnp.max({odd}, axis={at}, keepdims=True)")
+        self._line(f"{found} = jnp.where({odd_row} == 1, {odd}, jnp.where({local.name} == {top}, 1, 0))")
         where = f"jnp.where({found} == 1, {index}, {self.length(local.slots[at])})"
         self._let(node, f"jnp.min({where}, axis={at}, keepdims=True)", slots, "int32", "index")
 
@@ -472,10 +462,6 @@ class Body:
         if len(out) > 2:
             text = f"{text}.reshape({self._lengths(out)})"
         return text, out, kind
-
-    def _dot_slots(self, node: Node) -> tuple[Slots, Slots, Slots]:
-        (_, lslots), (_, rslots), out, _ = self._dot_operands(node)
-        return lslots, rslots, out
 
     def _dot_operands(self, node: Node) -> tuple[tuple[str, Slots], tuple[str, Slots], Slots, set[int]]:
         (lc, _), (lb, _) = node.params[0]["dimension_numbers"]

@@ -6,29 +6,28 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aka.fuse.axes import REDUCTIONS, groups
-from aka.fuse.graph import Graph, Node, subgraph
+from aka.fuse.axes import REDUCTIONS, splits
+from aka.fuse.graph import LAYOUT, Graph, Node, subgraph
 from aka.fuse.plan import Machine, Plan, plans
 from aka.fuse.sizes import NoFit
 from aka.fuse.source import Writer
 
-LAYOUT = {"reshape", "transpose", "squeeze", "expand_dims", "broadcast_in_dim"}
-"""Operations that only rearrange: XLA may do them between kernels."""
 MAX_CUTS = 14
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A kernel's share of the op: its plans, best first; `graph.inputs` may need `before`, `graph.outputs` are followed
-    by `after`: layout operations around the kernel."""
+    """A kernel's share of the op: its plans, best first. What its graph reads may be rearranged by XLA before."""
 
     plans: tuple[Plan, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
 
     @property
     def graph(self) -> Graph:
         return self.plans[0].graph
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        return self.graph.outputs
 
     @property
     def seconds(self) -> float:
@@ -100,8 +99,7 @@ class Cutter:
 
     def _splits(self, node: Node) -> bool:
         values = self.graph.values
-        shapes = values[node.arrays[0]].shape, values[node.outputs[0]].shape
-        return any(len(a) != 1 or len(b) != 1 for a, b in groups(*shapes))
+        return splits(values[node.arrays[0]].shape, values[node.outputs[0]].shape)
 
     def _greedy(self, cuts: Sequence[int]) -> Split | None:
         """From every cut to fewer, as long as the rough time falls."""
@@ -185,16 +183,16 @@ class Cutter:
         graph = self._hoisted(outputs, known)
         key = (graph.inputs, outputs)
         if key not in self._pieces:
-            self._pieces[key] = self._planned(graph, outputs)
+            self._pieces[key] = self._planned(graph)
         return self._pieces[key]
 
-    def _planned(self, graph: Graph, outputs: tuple[int, ...]) -> Piece | None:
+    def _planned(self, graph: Graph) -> Piece | None:
         try:
             found = [p for p in plans(graph, self.machine) if self._writes(p)]
         except NoFit as reason:
             self.refused[str(reason)] = None
             return None
-        return Piece(tuple(found), graph.inputs, outputs) if found else None
+        return Piece(tuple(found)) if found else None
 
     def _writes(self, plan: Plan) -> bool:
         """Whether a body can be written for it: a plan that only looks cheap must not win."""
@@ -244,4 +242,4 @@ def _ordered(pieces: list[Piece]) -> list[Piece] | None:
 
 
 def _waits(piece: Piece, missing: set[int]) -> bool:
-    return bool(set(piece.inputs) & (missing - set(piece.outputs)))
+    return bool(set(piece.graph.inputs) & (missing - set(piece.outputs)))

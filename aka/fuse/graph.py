@@ -15,6 +15,8 @@ INLINED = {
     "pjit", "jit", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "closed_call", "core_call", "remat",
     "checkpoint", "remat2",
 }  # fmt: skip
+LAYOUT = {"broadcast_in_dim", "expand_dims", "reshape", "squeeze", "transpose"}
+"""Operations that only rearrange what is there."""
 SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "name", "sharding_constraint"}
 """Primitives that hand their operand on."""
 
@@ -61,6 +63,11 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     nodes: tuple[Node, ...]
+
+    @property
+    def cases(self) -> int:
+        """How many sizes it was read at."""
+        return len(self.nodes[0].params)
 
     def makers(self) -> dict[int, Node]:
         return {out: node for node in self.nodes for out in node.outputs}
@@ -192,7 +199,7 @@ def _folded(eqn: Any, operands: Sequence[Any]) -> list[Literal] | None:
     if not operands or not all(isinstance(o, Literal) for o in operands):
         return None
     out: Any = eqn.outvars[0].aval
-    if eqn.primitive.name in ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose"):
+    if eqn.primitive.name in LAYOUT:
         return [Literal(operands[0].values, out.dtype.name)]
     if out.shape or len(eqn.outvars) != 1:
         return None

@@ -10,7 +10,7 @@ from aka.fuse.cuts import Split
 from aka.fuse.graph import Graph, Node
 from aka.fuse.plan import Plan
 from aka.fuse.sizes import NoFit, Size, Sizes
-from aka.fuse.source import HELPERS, RESERVED, Writer, Written
+from aka.fuse.source import HELPERS, RESERVED, Writer, Written, known_sizes
 
 HEAD = '''"""{about}"""
 
@@ -48,10 +48,7 @@ def module(
     """The source of a split with one plan for each of its pieces. `names` are the op's input leaves. Raises NoFit where
     a body cannot be written."""
     variables = dict(zip(graph.inputs, distinct(names), strict=True))
-    sizes = Sizes(len(graph.nodes[0].params), frozenset({*variables.values(), *RESERVED}))
-    for value, name in variables.items():
-        for i, size in enumerate(graph.values[value].shape):
-            sizes.learn(size, f"{name}.shape[{i}]", words.get(size, f"{name}_{i}"))
+    sizes = known_sizes(graph, list(variables.values()), words)
     single = len(split.pieces) == 1 and not split.layout and split.pieces[0].graph.inputs == graph.inputs
     written = [_written(p, i, single, variables, words, len(split.pieces), sizes.names) for i, p in enumerate(chosen)]
     params = {k: v for w in written for k, v in w.params.items()}

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aka.fuse.axes import REDUCTIONS, Axes, Dim
-from aka.fuse.graph import Graph, Node
+from aka.fuse.graph import LAYOUT, Graph, Node
 from aka.fuse.sizes import NoFit
 
 ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "bfloat16": 2, "float16": 2, "int16": 2, "float64": 8, "int64": 8}
 MIB = 1 << 20
+HELD = 3
+"""Values of the largest kind that a body is taken to hold at once."""
 MAX_POINTS = 4000
 """Combinations of block sizes that are weighed; beyond, only every other choice of each axis."""
 
@@ -166,15 +168,8 @@ def _from_end(axes: Axes, value: int, axis: int) -> tuple[int, int] | None:
     dims = axes.layout(value)
     for i, d in enumerate(reversed(dims)):
         if d.axis == axis:
-            return (i if len(dims) > 1 else 0 if _along_lanes(axes, axis) else 1), d.factor[0]
+            return (i if len(dims) > 1 else 0 if axes.along_lanes(axis) else 1), d.factor[0]
     return None
-
-
-def _along_lanes(axes: Axes, axis: int) -> bool:
-    """Where an axis stands alone it lies along lanes, unless it is rows in most values that have more axes."""
-    layouts = [axes.layout(v) for v in {*axes.graph.inputs, *(o for n in axes.graph.nodes for o in n.outputs)}]
-    places = [[d.axis for d in dims] for dims in layouts if len(dims) > 1]
-    return sum(1 if p[-1] == axis else -1 for p in places if axis in p) >= 0
 
 
 def block_lengths(plan: Plan, value: int, blocks: Mapping[int, int]) -> list[int]:
@@ -228,7 +223,7 @@ def _work(plan: Plan, blocks: Mapping[int, int]) -> tuple[list[tuple[float, str]
             dims = [plan.axes.dims(node.arrays[0])[i] for i in contract]
             depth = math.prod(_length(plan, d, blocks) for d in dims if d and plan.axes.merged(d.axis) == d.axis)
             matrix.append((2.0 * math.prod(out) * depth, plan.graph.values[node.arrays[0]].dtype))
-        elif node.op not in ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "iota"):
+        elif node.op not in LAYOUT and node.op != "iota":
             vector += max(lengths)
     return matrix, vector
 
@@ -245,9 +240,15 @@ def vmem_bytes(plan: Plan, blocks: Mapping[int, int]) -> int:
 
 
 def held_bytes(plan: Plan, blocks: Mapping[int, int]) -> int:
-    """Three of the largest values of the body, in float32."""
-    inner = [o for n in plan.graph.nodes if n.op not in ("broadcast_in_dim",) for o in n.outputs]
-    return 3 * max((padded_bytes(block_lengths(plan, v, blocks), 4) for v in inner), default=0)
+    """HELD of the largest values of the body, in float32."""
+    value = largest(plan, blocks)
+    return 0 if value is None else HELD * padded_bytes(block_lengths(plan, value, blocks), 4)
+
+
+def largest(plan: Plan, blocks: Mapping[int, int]) -> int | None:
+    """The value of the body whose block takes the most room; None if it makes none."""
+    made = [o for n in plan.graph.nodes if n.op != "broadcast_in_dim" for o in n.outputs]
+    return max(made, key=lambda v: padded_bytes(block_lengths(plan, v, blocks), 4), default=None)
 
 
 def _why(axes: Axes, free: Sequence[int]) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aka.fuse.axes import Dim
 from aka.fuse.body import Body, Slots, padded
-from aka.fuse.graph import Node
-from aka.fuse.plan import ITEMSIZE, Plan
-from aka.fuse.sizes import NoFit, Size, Sizes, is_unit, times
+from aka.fuse.graph import Graph, Node
+from aka.fuse.plan import HELD, ITEMSIZE, Plan, largest
+from aka.fuse.sizes import NoFit, Size, Sizes, is_unit
 
 INDENT = "    "
 RESERVED = frozenset({"jax", "jnp", "lax", "pl", "pltpu", "functools", "math", "Any", "made", "needed", "kernel"})
@@ -33,6 +34,15 @@ def _vmem_bytes(moved: list[tuple[int, ...]], held: list[tuple[int, ...]]) -> in
 
     return 2 * sum(padded(*m) for m in moved) + sum(padded(*h) for h in held) + 2**21
 '''
+
+
+def known_sizes(graph: Graph, names: Sequence[str], words: Mapping[Size, str]) -> Sizes:
+    """The sizes that a graph's inputs show, by the names of these as parameters; `words` are better names for some."""
+    sizes = Sizes(graph.cases, frozenset({*names, *RESERVED}))
+    for value, name in zip(graph.inputs, names, strict=True):
+        for i, size in enumerate(graph.values[value].shape):
+            sizes.learn(size, f"{name}.shape[{i}]", words.get(size, f"{name}_{i}"))
+    return sizes
 
 
 @dataclass(frozen=True)
@@ -73,10 +83,7 @@ class Writer:
         outer: Mapping[Size, str] | None = None,
     ) -> None:
         self.plan, self.function, self.names = plan, function, list(names)
-        self.sizes = Sizes(_cases(plan), frozenset({*names, *RESERVED}))
-        for value, name in zip(plan.graph.inputs, names, strict=True):
-            for i, size in enumerate(plan.graph.values[value].shape):
-                self.sizes.learn(size, f"{name}.shape[{i}]", words.get(size, f"{name}_{i}"))
+        self.sizes = known_sizes(plan.graph, names, words)
         for size, name in (outer or {}).items():
             self.sizes.learn(size, "", name)
         self.blocks = {a: self._axis_name(a, prefix, words) for a in plan.blocks}
@@ -125,8 +132,7 @@ class Writer:
     def _streamed(self, sums: Sequence[str]) -> list[str]:
         plan, body = self.plan, self.body
         at = len(plan.grid) - 1
-        starts = [f"{s}[...] = {_start(n, self._sum_dtype(n))}" for s, n in zip(sums, plan.accumulators, strict=True)]
-        starts = [s.replace("REF", r) for s, r in zip(starts, sums, strict=True)]
+        starts = [_start(ref, n, self._sum_dtype(n)) for ref, n in zip(sums, plan.accumulators, strict=True)]
         body.run(_ancestors(plan.graph.nodes, plan.accumulators))
         for ref, node in zip(sums, plan.accumulators, strict=True):
             part = body.part(node)
@@ -141,18 +147,16 @@ class Writer:
             name = ref.removesuffix("_ref") + "_all"
             body.lines.append(f"{name} = {ref}[...]")
             body.bind(node.outputs[0], name, self.sum_slots[node.outputs[0]], self._sum_dtype(node))
-        body.run([n for n in plan.graph.nodes if n not in plan.accumulators and not _known(body, n)])
+        body.run(plan.graph.nodes)
         self._store()
         last = body.lines
         first = f"@pl.when(pl.program_id({at}) == 0)\ndef _() -> None:\n" + textwrap.indent("\n".join(starts), INDENT)
         end = f"@pl.when(pl.program_id({at}) == pl.num_programs({at}) - 1)\ndef _() -> None:\n"
         return [first, "", *main, "", end + textwrap.indent("\n".join(last), INDENT)]
 
-    @property
+    @functools.cached_property
     def sum_slots(self) -> dict[int, Slots]:
-        if not hasattr(self, "_sum_slots"):
-            self._sum_slots = {n.outputs[0]: self.body.accumulator(n) for n in self.plan.accumulators}
-        return self._sum_slots
+        return {n.outputs[0]: self.body.accumulator(n) for n in self.plan.accumulators}
 
     def _sum_dtype(self, node: Node) -> str:
         dtype = self.plan.graph.values[node.outputs[0]].dtype
@@ -265,10 +269,7 @@ return {returned}"""
         return f"pl.BlockSpec(({', '.join(shape)}), lambda {', '.join(variables)}: ({', '.join(index)}))"
 
     def _full(self, entries: Sequence[Dim | None]) -> str:
-        return ", ".join("1" if d is None else self.sizes.expression(self._whole(d)) for d in entries)
-
-    def _whole(self, dim: Dim) -> Size:
-        return times(self.plan.axes.size(dim.axis), dim.factor)
+        return ", ".join("1" if d is None else self.sizes.expression(self.plan.axes.whole(d)) for d in entries)
 
     def _given(self, end: End, name: str) -> str:
         """The expression that hands an argument to the kernel."""
@@ -279,26 +280,26 @@ return {returned}"""
             return f"{name}.astype({wide}).reshape(1)"
         layout = self.plan.axes.layout(end.value)
         shape = self.plan.graph.values[end.value].shape
-        merged = [self._whole(d) for d in layout]
+        merged = [self.plan.axes.whole(d) for d in layout]
         if end.order != tuple(range(len(layout))):
             if merged != list(shape):
                 text = f"{text}.reshape({self._full(layout)})"
             text = f"jnp.transpose({text}, {end.order})"
             shape = tuple(merged[i] for i in end.order)
-        final = [(1,) * self.sizes.cases if d is None else self._whole(d) for d in end.entries]
+        final = [(1,) * self.sizes.cases if d is None else self.plan.axes.whole(d) for d in end.entries]
         return text if final == list(shape) else f"{text}.reshape({self._full(end.entries)})"
 
     def _returned(self, end: End, text: str) -> str:
         """The op's output from the kernel's."""
         layout = self.plan.axes.layout(end.value)
         shape = self.plan.graph.values[end.value].shape
-        own = [(1,) * self.sizes.cases if d is None else self._whole(d) for d in end.entries]
+        own = [(1,) * self.sizes.cases if d is None else self.plan.axes.whole(d) for d in end.entries]
         if end.order != tuple(range(len(layout))):
-            merged = [self._whole(layout[i]) for i in end.order]
+            merged = [self.plan.axes.whole(layout[i]) for i in end.order]
             if own != merged:
                 text = f"{text}.reshape({self._full([layout[i] for i in end.order])})"
             back = tuple(end.order.index(i) for i in range(len(layout)))
-            text, own = f"jnp.transpose({text}, {back})", [self._whole(d) for d in layout]
+            text, own = f"jnp.transpose({text}, {back})", [self.plan.axes.whole(d) for d in layout]
         if own != list(shape):
             inner = ", ".join(self.sizes.expression(s) for s in shape)
             text = f"{text}.reshape({inner if shape else '()'})"
@@ -315,40 +316,27 @@ return {returned}"""
             if not e.scalar
         ]
         held = [self._block_tuple(s, 4) for s in self.sum_slots.values()]
-        largest = self._largest()
-        if largest is not None:
-            held += [f"*[{self._block_tuple(largest, 4)}] * 3"]
+        value = largest(self.plan, self.plan.blocks)
+        if value is not None:
+            held += [f"*[{self._block_tuple(padded(self.body, value), 4)}] * {HELD}"]
         return f"_vmem_bytes([{', '.join(moved)}], [{', '.join(held)}])"
 
     def _block_tuple(self, entries: Slots, itemsize: int) -> str:
         return f"({', '.join(map(self.body.length, entries))}, {itemsize})"
-
-    def _largest(self) -> Slots | None:
-        """The block of the largest value that the body makes."""
-        from aka.fuse.plan import block_lengths, padded_bytes
-
-        made = [o for n in self.plan.graph.nodes if n.op != "broadcast_in_dim" for o in n.outputs]
-        if not made:
-            return None
-        value = max(made, key=lambda v: padded_bytes(block_lengths(self.plan, v, self.plan.blocks), 4))
-        return padded(self.body, value)
 
 
 def _tuple(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-def _cases(plan: Plan) -> int:
-    return len(plan.graph.nodes[0].params)
-
-
-def _start(node: Node, dtype: str) -> str:
-    if node.op in ("reduce_max", "reduce_min"):
-        extreme = "-jnp.inf" if node.op == "reduce_max" else "jnp.inf"
-        if dtype == "int32":
-            extreme = f"jnp.iinfo(jnp.int32).{'min' if node.op == 'reduce_max' else 'max'}"
-        return f"jnp.full_like(REF, {extreme})"
-    return "jnp.zeros_like(REF)"
+def _start(ref: str, node: Node, dtype: str) -> str:
+    """The line that empties an accumulator."""
+    if node.op not in ("reduce_max", "reduce_min"):
+        return f"{ref}[...] = jnp.zeros_like({ref})"
+    extreme = "-jnp.inf" if node.op == "reduce_max" else "jnp.inf"
+    if dtype == "int32":
+        extreme = f"jnp.iinfo(jnp.int32).{'min' if node.op == 'reduce_max' else 'max'}"
+    return f"{ref}[...] = jnp.full_like({ref}, {extreme})"
 
 
 def _ancestors(nodes: Sequence[Node], ends: Sequence[Node]) -> list[Node]:
@@ -358,7 +346,3 @@ def _ancestors(nodes: Sequence[Node], ends: Sequence[Node]) -> list[Node]:
             wanted |= set(node.arrays)
             found.append(node)
     return [n for n in reversed(found) if n not in ends]
-
-
-def _known(body: Body, node: Node) -> bool:
-    return node.outputs[0] in body._locals
