@@ -150,33 +150,32 @@ class Cutter:
         return sorted(found)
 
     def _grouped(self, ends: Sequence[int], known: set[int]) -> list[tuple[int, ...]]:
-        """Ends that one kernel may write together: those that read the same arrays and depend on none of each other."""
-        groups_: dict[tuple[int, ...], list[int]] = {}
-        for end in ends:
-            reads = subgraph(self.graph, [*self.graph.inputs, *(e for e in ends if e != end)], [end]).inputs
-            groups_.setdefault(tuple(sorted(reads)), []).append(end)
-        made: list[tuple[int, ...]] = []
-        for members in groups_.values():
-            together = tuple(members)
-            made += [together] if len(together) > 1 and self._worth(together, known) else [(m,) for m in members]
-        return self._chained(made, known)
+        """The ends by the kernel that writes them: each alone, then two kernels at a time made one where that pays."""
+        groups: list[tuple[int, ...]] = [(end,) for end in ends]
+        while pair := next((p for p in itertools.combinations(groups, 2) if self._joins(*p, groups, known)), None):
+            groups = [g for g in groups if g not in pair] + [tuple(sorted((*pair[0], *pair[1])))]
+        return groups
 
-    def _chained(self, groups_: list[tuple[int, ...]], known: set[int]) -> list[tuple[int, ...]]:
-        """Outputs of the op of which one is made from another: one kernel may write both on its way."""
+    def _joins(
+        self, a: tuple[int, ...], b: tuple[int, ...], groups: Sequence[tuple[int, ...]], known: set[int]
+    ) -> bool:
+        """Whether one kernel should write both: where the one reads no array that the other does not, or where they are
+        outputs of the op of which one is made from the other."""
+        reads = {g: set(self._hoisted(g, known).inputs) for g in groups}
+        chained = bool(set(a) & reads[b] or set(b) & reads[a])
         final = set(self._sinks(self.graph.outputs))
-        for a, b in itertools.permutations(groups_, 2):
-            reads = self._hoisted(b, known).inputs
-            rest = [g for g in groups_ if g not in (a, b)]
-            chained = set(a) <= final and set(b) <= final and bool(set(a) & set(reads))
-            # A third kernel between the two would have to run in the middle of the joint one.
-            between = any(set(a) & set(self._hoisted(c, known).inputs) for c in rest if set(c) & set(reads))
-            if chained and not between and self._worth((*a, *b), known, (a, b)):
-                return self._chained([*rest, tuple(sorted((*a, *b)))], known)
-        return groups_
+        if chained and not {*a, *b} <= final:
+            return False
+        if not chained and not (reads[a] <= reads[b] or reads[b] <= reads[a]):
+            return False
+        # A third kernel between the two would have to run in the middle of the joint one.
+        rest = [g for g in groups if g not in (a, b)]
+        between = any({*a, *b} & reads[c] and set(c) & (reads[a] | reads[b]) for c in rest)
+        return not between and self._worth((*a, *b), known, (a, b))
 
-    def _worth(self, together: tuple[int, ...], known: set[int], parts: Sequence[tuple[int, ...]] = ()) -> bool:
+    def _worth(self, together: tuple[int, ...], known: set[int], parts: Sequence[tuple[int, ...]]) -> bool:
         whole = self._piece(tuple(sorted(together)), known)
-        alone = [self._piece(p, known) for p in parts or [(m,) for m in together]]
+        alone = [self._piece(p, known) for p in parts]
         return whole is not None and (None in alone or whole.seconds <= sum(p.seconds for p in alone if p))
 
     def _piece(self, outputs: tuple[int, ...], known: set[int]) -> Piece | None:
