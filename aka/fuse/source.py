@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aka.fuse.axes import Dim
-from aka.fuse.body import Body, Slots, padded
+from aka.fuse.body import Body, padded
 from aka.fuse.graph import Graph, Node
+from aka.fuse.local import Slots
 from aka.fuse.plan import HELD, ITEMSIZE, Plan, largest
 from aka.fuse.sizes import NoFit, Size, Sizes, is_unit
 
