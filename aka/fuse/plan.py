@@ -17,6 +17,10 @@ from aka.fuse.sizes import NoFit
 
 ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "bfloat16": 2, "float16": 2, "int16": 2, "float64": 8, "int64": 8}
 MIB = 1 << 20
+BYTE_ROWS = 32
+"""Rows of a tile of 8-bit numbers; blocks of wider ones may have as few as ROWS."""
+ROWS = 8
+LANES = 128
 HELD = 3
 """Values of the largest kind that a body is taken to hold at once."""
 MAX_POINTS = 4000
@@ -148,13 +152,13 @@ def _values(axes: Axes, axis: int, streamed: bool) -> list[int]:
     """Block sizes for an axis at the scored shape: multiples of what its place in the arrays asks for, the whole axis
     among them; divisors only where it is streamed, since a partial block would have to be masked."""
     size = axes.size(axis)[0]
-    ends = [_from_end(axes, v, axis) for v in (*axes.graph.inputs, *axes.graph.outputs)]
-    places = [e for e in ends if e is not None]
-    least = 128 if any(p == 0 for p, _ in places) else 8 if any(p == 1 for p, _ in places) else 1
-    factor = min((f for p, f in places if p == 0), default=1)
-    unit = max(1, least // math.gcd(least, factor)) if least == 128 else least
-    if streamed and least == 8:
-        unit = 128
+    ends = [(v, _from_end(axes, v, axis)) for v in (*axes.graph.inputs, *axes.graph.outputs)]
+    places = [(*e, axes.graph.values[v].dtype) for v, e in ends if e is not None]
+    least = max((unit_at(place, dtype) for place, _, dtype in places), default=1)
+    factor = min((f for p, f, _ in places if p == 0), default=1)
+    unit = max(1, least // math.gcd(least, factor)) if least == LANES else least
+    if streamed and 1 < least < LANES:
+        unit = LANES
     made = [unit << i for i in range(14) if unit << i < size]
     if streamed:
         made = [d for d in range(unit, size, unit) if size % d == 0]
@@ -162,6 +166,12 @@ def _values(axes: Axes, axis: int, streamed: bool) -> list[int]:
     if not made or size * max(1, factor) <= 16384 or streamed:
         made.append(size)
     return made
+
+
+def unit_at(place: int, dtype: str) -> int:
+    """What a block's length must be a multiple of, unless it is whole: `place` 0 are the lanes, 1 the rows."""
+    rows = BYTE_ROWS if ITEMSIZE.get(dtype, 4) == 1 else ROWS
+    return (LANES, rows)[place] if place < 2 else 1
 
 
 def _from_end(axes: Axes, value: int, axis: int) -> tuple[int, int] | None:

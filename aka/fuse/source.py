@@ -11,7 +11,7 @@ from aka.fuse.axes import Dim
 from aka.fuse.body import Body, padded
 from aka.fuse.graph import Graph, Node
 from aka.fuse.local import Slots
-from aka.fuse.plan import HELD, ITEMSIZE, Plan, largest
+from aka.fuse.plan import HELD, ITEMSIZE, Plan, largest, unit_at
 from aka.fuse.sizes import NoFit, Size, Sizes, is_unit
 
 INDENT = "    "
@@ -249,7 +249,7 @@ return {returned}"""
         unit, factor = 1, (1,) * self.sizes.cases
         for value in (*self.plan.graph.inputs, *self.plan.graph.outputs):
             for i, d in enumerate(reversed(padded(self.body, value))):
-                wanted = (128, 8)[i] if i < 2 else 1
+                wanted = unit_at(i, self.plan.graph.values[value].dtype)
                 if d is not None and d.axis == axis and wanted > unit:
                     unit, factor = wanted, d.factor
         return unit, factor
