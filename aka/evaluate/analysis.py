@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
@@ -60,6 +61,23 @@ def _shortest(value: np.ndarray[Any, Any]) -> float:
     if value.dtype.kind in "iub":
         return float(value)
     return float(str(value.astype(np.float32)))
+
+
+def jumps(jaxpr: Any) -> bool:
+    """Whether the op rounds floats to whole numbers or to 8 bits: a last-bit difference before may then be a whole step
+    after, in any row."""
+    return any(_jumps(eqn) for eqn, _ in equations(jaxpr))
+
+
+def _jumps(eqn: Any) -> bool:
+    before = next((np.dtype(v.aval.dtype) for v in eqn.invars), None)
+    if before is None or not jnp.issubdtype(before, jnp.floating):
+        return False
+    if eqn.primitive.name in {"round", "floor", "ceil", "sign"}:
+        return True
+    after = np.dtype(eqn.outvars[0].aval.dtype)
+    narrow = jnp.issubdtype(after, jnp.integer) or (jnp.issubdtype(after, jnp.floating) and after.itemsize == 1)
+    return eqn.primitive.name == "convert_element_type" and narrow
 
 
 def uses_mxu(jaxpr: Any) -> bool:

@@ -24,13 +24,15 @@ MESSAGE_CHARS = 400
 @dataclasses.dataclass(frozen=True)
 class ReferenceArtifacts:
     """The op for the CPU: `exact` in float64 (None: `why` it has no such twin), `chip` with the MXU's rounding (None:
-    no dots), `native` as it is, `draws` with its inner roundings drawn anew."""
+    no dots), `native` as it is, `draws` with its inner roundings drawn anew. `jumps`: the op rounds to whole numbers
+    or to 8 bits."""
 
     exact: bytes | None
     chip: bytes | None
     native: bytes
     draws: tuple[bytes, ...]
     why: str | None
+    jumps: bool = False
 
 
 class PlannerClient:
@@ -69,7 +71,7 @@ class PlannerClient:
         """The op itself for the CPU, exact and as it may err."""
         result, blobs = self._ask("reference", {**_named(workload), "case": encode(case)}, path=Path(workload.path))
         exact, chip, native, *draws = blobs
-        return ReferenceArtifacts(exact or None, chip or None, native, tuple(draws), result["why"])
+        return ReferenceArtifacts(exact or None, chip or None, native, tuple(draws), result["why"], result["jumps"])
 
     def baseline(self, workload: Workload, case: ShapeCase) -> bytes:
         """The workload as plain XLA for the chip: a TPU artifact."""
@@ -150,19 +152,8 @@ def _small(size: int, multiple: int) -> int:
 
 def leaf_names(workload: Workload) -> list[str]:
     """A name for each input leaf, from the argument's name and the keys on the way to it."""
-    found: dict[int, str] = {}
-
-    def walk(node: Any, name: str) -> None:
-        if isinstance(node, int):
-            found[node] = re.sub(r"\W", "_", name)
-        elif node is not None:
-            ((kind, inner),) = node.items()
-            for key, child in inner.items() if kind == "dict" else enumerate(inner):
-                walk(child, f"{name}_{key}")
-
-    for name, child in zip(workload.argument_names, workload.primary.inputs.tree["tuple"], strict=True):
-        walk(child, name)
-    return [found[i] for i in sorted(found)]
+    named = [(workload.argument_names[int(at)], *keys) for at, *keys in workload.primary.inputs.paths]
+    return [re.sub(r"\W", "_", "_".join(map(str, path))) for path in named]
 
 
 def _named(workload: Workload) -> dict[str, str]:

@@ -87,11 +87,13 @@ def limits(
     form: Format,
     rtol: float | None,
     atol: float | None,
+    jumps: bool = False,
 ) -> tuple[Array, Array]:
     """Each element's limit, and the scale of its row: the largest ordinary value in it.
 
     All arrays are float64 and of one shape; `judged` is False where the op itself fails. `rtol` and `atol` are the
-    workload's own (see `aka.evaluate.numerics.compare`).
+    workload's own (see `aka.evaluate.numerics.compare`). Where the op `jumps`, the row that moves most under nudges
+    speaks for all, as a share of its scale.
     """
     size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
     ordinary = judged & np.isfinite(exact) & (size < _FILL)
@@ -105,7 +107,8 @@ def limits(
     limit += _NATIVE * np.maximum(_pooled(error, ordinary, own), np.where(np.isfinite(error), error, 0.0))
     moves = np.sqrt(np.mean([np.where(ordinary, (n - exact) ** 2, 0.0) for n in nudged], axis=0)) if nudged else None
     if moves is not None:
-        limit += _NUDGED * _pooled(moves, ordinary, own)
+        pooled = _pooled(moves, ordinary, own)
+        limit += _NUDGED * (np.maximum(pooled, _share(pooled, scale).max() * scale) if jumps else pooled)
     if draws:
         drawn = np.max([np.abs(d - exact) for d in draws], axis=0)
         limit += _DRAWN * np.maximum(_pooled(drawn, ordinary, own), np.where(np.isfinite(drawn), drawn, 0.0))

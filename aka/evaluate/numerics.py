@@ -62,6 +62,7 @@ class _Leaf:
     draws: tuple[Array, ...]
     dtype: str
     moot: Array | None = None
+    jumps: bool = False
 
     @property
     def others(self) -> list[Array]:
@@ -119,9 +120,10 @@ def compare(
     *,
     nudged: Sequence[Sequence[Array]] = (),
     draws: Sequence[Sequence[Array]] = (),
+    jumps: bool = False,
 ) -> Comparison | Skip:
     """Judge the flat outputs `got` of a candidate on one argument list by the references (see `standard`)."""
-    return hold(got, standard(exact, native, chip, dtypes, rtol, atol, nudged=nudged, draws=draws))
+    return hold(got, standard(exact, native, chip, dtypes, rtol, atol, nudged=nudged, draws=draws, jumps=jumps))
 
 
 def standard(
@@ -135,6 +137,7 @@ def standard(
     nudged: Sequence[Sequence[Array]] = (),
     draws: Sequence[Sequence[Array]] = (),
     moot: Sequence[Array] | None = None,
+    jumps: bool = False,
 ) -> Standard:
     """What the references say of one argument list.
 
@@ -148,12 +151,16 @@ def standard(
     `moot` marks elements that do not hang on the NaN and infinities among the inputs except through a product with
     zero (a masked key, a block above the diagonal): there the op's NaN is no part of its meaning, and a kernel that
     skips the block is right. Where `exact` is not finite, such elements are not judged.
+
+    `jumps` tells that the op rounds to whole numbers or to 8 bits on its way. A value that lies on a tie may then go
+    either way, and a few nudges don't show every tie: floats of each row are given what the worst row moves, integers
+    a step of one in as few places as the references differ.
     """
     leaves: list[_Integers | _Floats | Skip] = []
     for i, name in enumerate(dtypes):
         moved, drawn = tuple(n[i] for n in nudged), tuple(d[i] for d in draws)
         leaf = _Leaf(
-            exact[i], native[i], None if chip is None else chip[i], moved, drawn, name, moot[i] if moot else None
+            exact[i], native[i], None if chip is None else chip[i], moved, drawn, name, moot[i] if moot else None, jumps
         )
         form = number_format(name)
         leaves.append(_integers(leaf) if form is None else _floats(leaf, form, rtol, atol))
@@ -243,7 +250,9 @@ def _integers(leaf: _Leaf) -> _Integers:
     stack = np.stack([leaf.exact, *leaf.others]).astype(np.int64 if leaf.dtype != "uint64" else np.uint64)
     references = stack[1 : 2 + (leaf.chip is not None)]
     allowed = max(1, leaf.exact.size // 1000, 2 * int((references != stack[0]).any(0).sum()))
-    return _Integers(stack[0].copy(), stack.min(0), stack.max(0), allowed, leaf.dtype)
+    step = 1 if leaf.jumps and leaf.dtype != "bool" else 0
+    low, high = np.minimum(stack.min(0), stack[0] - step), np.maximum(stack.max(0), stack[0] + step)
+    return _Integers(stack[0].copy(), low, high, allowed, leaf.dtype)
 
 
 def _exactly(index: int, got: Array, to: _Integers) -> Comparison:
@@ -292,7 +301,7 @@ def _floats(leaf: _Leaf, form: Format, rtol: float | None, atol: float | None) -
     if leaf.moot is not None:
         judged &= np.isfinite(exact) | ~(_wide(leaf.moot) > 0)
     with np.errstate(invalid="ignore", over="ignore"):
-        limit, scale = limits(exact, native, chip, nudged, draws, judged, form, rtol, atol)
+        limit, scale = limits(exact, native, chip, nudged, draws, judged, form, rtol, atol, leaf.jumps)
         loose = judged & np.isfinite(exact) & (limit - form.tiny > 0.5 * np.maximum(np.abs(exact), scale))
         if loose.mean() > 0.5:
             return Skip("the op's own rounding is as large as its result", float(loose.mean()))

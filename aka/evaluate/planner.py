@@ -65,7 +65,7 @@ def run_reference(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, A
     """args: source, filename, case. blobs: the reference for CPU in float64 (exact), in float64 with the MXU's bf16
     rounding of float32 operands (b"" for an op without dots), and natively; then, for an op that rounds intermediates
     to bfloat16 or float16, two more draws of these roundings. Only the native one where the op has no float64 twin
-    (`lifted` False: `why` says)."""
+    (`lifted` False: `why` says). `jumps`: it rounds to whole numbers or 8 bits."""
     import jax
 
     from aka.evaluate import analysis, export, float64
@@ -85,8 +85,8 @@ def run_reference(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, A
             grids = ROUNDING_GRIDS if float64.rounds_inside(closed, wide) else ()
             draws = [export.to_bytes(_drawn(closed, grid), wide, "cpu") for grid in grids]
     except float64.NotLiftable as error:
-        return {"lifted": False, "why": str(error)}, [b"", b"", native]
-    return {"lifted": True, "why": None}, [exact, chip, native, *draws]
+        return {"lifted": False, "why": str(error), "jumps": False}, [b"", b"", native]
+    return {"lifted": True, "why": None, "jumps": analysis.jumps(closed.jaxpr)}, [exact, chip, native, *draws]
 
 
 def _drawn(closed: Any, grid: float) -> Any:

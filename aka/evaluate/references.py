@@ -81,7 +81,10 @@ class References:
         nudged = [self._call(made.exact, inputs.nudge(arguments, self._seed + i)) for i in range(count)]
         draws = [self._call(draw, arguments) for draw in made.draws]
         moot = self._moot(made.exact, arguments) if family == "nonfinite" else None
-        return Held(arguments, self._standard(case, exact, native, chip, nudged=nudged, draws=draws, moot=moot))
+        return Held(
+            arguments,
+            self._standard(case, exact, native, chip, nudged=nudged, draws=draws, moot=moot, jumps=made.jumps),
+        )
 
     def _moot(self, exact: bytes, arguments: list[Array]) -> list[Array]:
         """Elements that come out alike whatever finite numbers stand where NaN and infinities stood."""
@@ -91,11 +94,12 @@ class References:
     def _standard(
         self, case: ShapeCase, exact: list[Array], native: list[Array], chip: list[Array] | None = None,
         *, nudged: Sequence[list[Array]] = (), draws: Sequence[list[Array]] = (), moot: list[Array] | None = None,
+        jumps: bool = False,
     ) -> Standard:  # fmt: skip
         dtypes = [leaf.dtype for leaf in case.outputs.leaves]
         mine = self._workload
         return numerics.standard(
-            exact, native, chip, dtypes, mine.rtol, mine.atol, nudged=nudged, draws=draws, moot=moot
+            exact, native, chip, dtypes, mine.rtol, mine.atol, nudged=nudged, draws=draws, moot=moot, jumps=jumps
         )
 
     def _of(self, case: ShapeCase) -> ReferenceArtifacts:

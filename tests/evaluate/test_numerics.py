@@ -227,6 +227,38 @@ def test_an_integer_that_hangs_on_a_rounding_may_fall_either_way() -> None:
     assert not compare([exact - 1], [exact], [quantize(x)], None, ["int8"], nudged=moved).ok  # type: ignore[union-attr]
 
 
+def _by_ties(step: float) -> tuple[Array, Array, Array]:
+    """Rows quantized to whole numbers and summed up: exact, with one row's tie broken the other way, and with one row
+    wrong by `step` of what a broken tie makes."""
+    exact = np.random.default_rng(2).normal(size=(64, 64)) * 40
+    weight = np.linspace(-127, 127, 64)
+    broken, wrong = exact.copy(), exact.copy()
+    broken[5] += 0.01 * weight
+    wrong[9] += 0.01 * step * weight
+    return exact, broken, wrong
+
+
+def test_a_row_may_break_a_tie_that_no_nudge_broke_where_the_op_rounds() -> None:
+    exact, broken, wrong = _by_ties(1.0)
+    args = ([exact], [exact], None, ["float32"])
+    plain = compare([wrong.astype(F32)], *args, nudged=[[broken], [exact]])
+    assert isinstance(plain, Comparison) and not plain.ok
+    jumping = compare([wrong.astype(F32)], *args, nudged=[[broken], [exact]], jumps=True)
+    assert isinstance(jumping, Comparison) and jumping.ok
+    far = compare([_by_ties(40.0)[2].astype(F32)], *args, nudged=[[broken], [exact]], jumps=True)
+    assert isinstance(far, Comparison) and not far.ok
+
+
+def test_an_integer_on_a_tie_that_no_reference_broke_is_excused_by_one_step_in_few_places() -> None:
+    want = np.arange(4096, dtype=np.int8).reshape(64, 64)
+    one, two, many = want.copy(), want.copy(), want.copy()
+    one[3, 4] += 1
+    two[3, 4] += 2
+    many[:, :8] += 1
+    judged = [compare([g], [want], [want], None, ["int8"], jumps=j) for g in (one, two, many) for j in (True, False)]
+    assert [v.ok for v in judged if isinstance(v, Comparison)] == [True, False, False, False, False, False]
+
+
 def test_empty_outputs_need_only_the_right_form() -> None:
     empty = np.zeros((0, 4), F32)
     assert _judge(empty, empty.astype(float), empty).ok  # type: ignore[union-attr]
