@@ -45,6 +45,22 @@ class Signature:
     leaves: tuple[ArraySpec, ...]
     tree: Any
 
+    @property
+    def paths(self) -> tuple[tuple[str | int, ...], ...]:
+        """The keys and positions that lead to each leaf. Of a workload's inputs the first is the argument's position."""
+        found: dict[int, tuple[str | int, ...]] = {}
+
+        def walk(node: Any, path: tuple[str | int, ...]) -> None:
+            if isinstance(node, int):
+                found[node] = path
+            elif node is not None:
+                ((kind, inner),) = node.items()
+                for key, child in inner.items() if kind == "dict" else enumerate(inner):
+                    walk(child, (*path, key))
+
+        walk(self.tree, ())
+        return tuple(found[i] for i in sorted(found))
+
     def __str__(self) -> str:
         return ", ".join(map(str, self.leaves))
 

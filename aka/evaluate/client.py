@@ -112,11 +112,12 @@ class PlannerClient:
             "op": workload.name,
         }  # fmt: skip
         result, _ = self._ask("templates", args, path=Path(workload.path))
-        made = tuple(
-            ReferenceKernel(f"template/{t['name']}", "template", t["how"], "", {}, (self._chip,), t["source"])
-            for t in result["templates"]
-        )
-        return Templates(made, result["refused"])
+        return Templates(tuple(map(self._template, result["templates"])), result["refused"])
+
+    def _template(self, made: dict[str, str]) -> ReferenceKernel:
+        """Its family is its own id: templates of one op are as different as the kernels of the library."""
+        name = f"template/{made['name']}"
+        return ReferenceKernel(name, name, made["how"], "", {}, (self._chip,), made["source"])
 
     def _ask(
         self, op: str, args: dict[str, Any], blobs: Sequence[bytes] = (), *, path: Path

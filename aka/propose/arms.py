@@ -54,19 +54,24 @@ class Arms:
         self._library = library
         self._found: dict[str, Arm] = {}
         self._looked_at: set[str] = set()
-        self._opened = False
+        self._started = self._opened = False
         self.refused: dict[str, str] = {}
 
     def get(self, key: str) -> Arm | None:
         return self._found.get(key)
 
     def look(self, brief: Brief) -> None:
-        """Once per run the op's own file and its templates; then whatever has been retrieved since."""
+        """Once per run the op's own file; then whatever has been retrieved since."""
+        if not self._started:
+            self._started = True
+            self._start(brief.workload)
+        self._bind(brief)
+
+    def open_templates(self, brief: Brief) -> None:
+        """Templates, once per run. They are written when the others have had their first tries, which may end it."""
         if not self._opened:
             self._opened = True
-            self._start(brief.workload)
             self._templates(brief)
-        self._bind(brief)
 
     def in_order(self) -> list[Arm]:
         """By group, and within a group one of each family in turn, in the order in which they were found."""

@@ -63,7 +63,9 @@ class OfflineProposer:
         """The first move whose program has not been tried: repairs of the last failure, defaults of new arms, starts
         elsewhere after a reset, and then the parameters that the tuner advises."""
         self._arms.look(brief)
-        moves = itertools.chain(self._repairs(brief), self._defaults(), self._starts(brief), self._tuned(brief))
+        if self._past.has_template:  # of a run that is resumed
+            self._arms.open_templates(brief)
+        moves = itertools.chain(self._repairs(brief), self._defaults(brief), self._starts(brief), self._tuned(brief))
         for move in moves:
             code = move.arm.write(move.params)
             if not self._past.has(code):
@@ -90,7 +92,12 @@ class OfflineProposer:
         times = list(population.best_times(brief.memory))
         return trial.candidate.binding not in times[self._width :]
 
-    def _defaults(self) -> Iterator[Move]:
+    def _defaults(self, brief: Brief) -> Iterator[Move]:
+        yield from self._first_tries()
+        self._arms.open_templates(brief)
+        yield from self._first_tries()
+
+    def _first_tries(self) -> Iterator[Move]:
         for arm in self._arms.in_order():
             if not self._past.tried(arm.key):
                 yield Move(arm, arm.tuned, "defaults", None)

@@ -35,6 +35,10 @@ class Past:
         known = (t for t in self.trials if t.index not in self.masked or not t.evaluation.fault)
         return [t.candidate.params for t in known if t.candidate.binding == key]
 
+    @property
+    def has_template(self) -> bool:
+        return any(t.candidate.origin.startswith("template:") for t in self.trials)
+
     def has(self, code: str) -> bool:
         return fingerprint(code) in self._codes
 

@@ -53,7 +53,7 @@ def _after_imports(body: str, statement: str) -> str:
 
 
 def _workload(names: Sequence[str], binding: Binding, params: Mapping[str, Any], workload: Workload) -> str:
-    paths = leaf_paths(workload.primary.inputs.tree, names)
+    paths = leaf_paths(workload.primary.inputs, names)
     arguments = [paths[i] for i in binding.arguments]
     arguments += [f"{k}={v!r}" for k, v in binding.statics.items()]
     arguments += [f"{k}=TUNED_PARAMS[{k!r}]" for k in params]

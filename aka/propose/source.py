@@ -6,7 +6,8 @@ import ast
 import builtins
 import keyword
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+
+from aka.types import Signature
 
 
 def split_lines(text: str) -> list[str]:
@@ -77,19 +78,6 @@ def replaced(text: str, literals: Mapping[ast.expr, str]) -> str:
     return b"\n".join(lines).decode()
 
 
-def leaf_paths(tree: Any, names: Sequence[str]) -> dict[int, str]:
+def leaf_paths(inputs: Signature, names: Sequence[str]) -> list[str]:
     """Expression of every input leaf in terms of the arguments, e.g. "params['scale']"."""
-    found: dict[int, str] = {}
-
-    def walk(node: Any, path: str) -> None:
-        if isinstance(node, int):
-            found[node] = path
-        elif node is not None:
-            ((kind, inner),) = node.items()
-            items = inner.items() if kind == "dict" else enumerate(inner)
-            for key, child in items:
-                walk(child, f"{path}[{key!r}]")
-
-    for name, child in zip(names, tree["tuple"], strict=True):
-        walk(child, name)
-    return found
+    return [names[int(at)] + "".join(f"[{key!r}]" for key in keys) for at, *keys in inputs.paths]

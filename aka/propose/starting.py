@@ -120,7 +120,7 @@ def _is_main(node: ast.stmt) -> bool:
 def _sizes(workload: Workload, names: Sequence[str]) -> dict[str, str]:
     """What CONFIG must hold whatever the shapes are: sizes read off the inputs where they always agree with an axis of
     one, and the primary case's other overrides as they are."""
-    paths = leaf_paths(workload.primary.inputs.tree, names)
+    paths = leaf_paths(workload.primary.inputs, names)
     found = {k: repr(v) for k, v in workload.primary.config.items()}
     cases = [*workload.shapes, *workload.test_shapes]
     for knob in workload.primary.knobs:

@@ -127,8 +127,33 @@ def test_templates_follow_the_library_and_are_asked_for_once() -> None:
 
 
 def test_templates_that_cannot_be_made_are_refused_with_the_reason() -> None:
-    made, _ = proposer(made=WorkloadError("op.py: no jaxpr"))
-    assert search(made, 1)[0].origin == "catalog:fast" and made.refused["templates"] == "op.py: no jaxpr"
+    made, planner = proposer(made=WorkloadError("op.py: no jaxpr"))
+    assert [c.origin for c in search(made, 3)[:2]] == ["catalog:fast", "catalog:slow"]
+    assert planner.opened == 1 and made.refused["templates"] == "op.py: no jaxpr"
+
+
+def test_templates_are_not_written_while_the_library_has_first_tries_left() -> None:
+    """A run that ends at the roofline before that never needs them."""
+    made, planner = proposer(TEMPLATE_SPACES, TEMPLATES)
+    assert [c.origin for c in search(made, 2)] == ["catalog:fast", "catalog:slow"] and planner.opened == 0
+
+
+def test_a_resumed_run_repairs_the_template_that_failed_last() -> None:
+    """It does so although a new kernel of the library waits for its first try."""
+
+    def judge(c: Candidate) -> Verdict:
+        return ("compile_error", VMEM) if c.origin.startswith("template:") else 50.0
+
+    spaces = TEMPLATE_SPACES | {"new": TWO["slow"]}
+    before, _ = proposer(spaces, TEMPLATES)
+    past = search(before, 3, judge=judge)
+    made, planner = proposer(spaces, TEMPLATES)
+    for i, candidate in enumerate(past):
+        made.observe(finished(i, candidate, judge(candidate)))
+    memory = [record(i, c, judge(c)) for i, c in enumerate(past)]
+    resumed = made.propose(brief(passages("fast", "slow", "new"), memory, trial=3))
+    assert resumed is not None and resumed == before.propose(brief(passages("fast", "slow", "new"), memory, trial=3))
+    assert resumed.plan.startswith("repair of trial 2") and resumed.origin == "template:template/rows"
 
 
 def test_equal_programs_of_two_origins_are_tried_once() -> None:

@@ -13,6 +13,7 @@ from propose_standins import BINDING, SOURCE, kernel, workload
 from aka.evaluate import static
 from aka.propose.render import render, tree_expression
 from aka.propose.source import leaf_paths
+from aka.types import Signature
 
 
 def run(code: str, *arguments: Any) -> Any:
@@ -87,7 +88,7 @@ def test_windows_line_ends_render_alike() -> None:
 
 
 def test_leaf_paths_and_tree_expressions() -> None:
-    tree = {"tuple": [0, {"dict": {"a": {"tuple": [1, 2]}}}, None]}
-    assert leaf_paths(tree, ["x", "p", "n"]) == {0: "x", 1: "p['a'][0]", 2: "p['a'][1]"}
+    inputs = Signature((), {"tuple": [0, {"dict": {"b": 2, "a": {"tuple": [1, 3]}}}, None]})
+    assert leaf_paths(inputs, ["x", "p", "n"]) == ["x", "p['a'][0]", "p['b']", "p['a'][1]"]
     assert tree_expression({"tuple": [0]}, "m") == "(m[0],)"
     assert tree_expression({"list": [1, None, {"dict": {"k": 0}}]}, "m") == "[m[1], None, {'k': m[0]}]"
