@@ -25,14 +25,15 @@ MESSAGE_CHARS = 400
 class ReferenceArtifacts:
     """The op for the CPU: `exact` in float64 (None: `why` it has no such twin), `chip` with the MXU's rounding (None:
     no dots), `native` as it is, `draws` with its inner roundings drawn anew. `jumps`: the op rounds to whole numbers
-    or to 8 bits."""
+    or to 8 bits; `odd` is then `exact` with another integer wherever a NaN is cast to one."""
 
     exact: bytes | None
     chip: bytes | None
     native: bytes
     draws: tuple[bytes, ...]
     why: str | None
-    jumps: bool = False
+    jumps: bool
+    odd: bytes | None
 
 
 class PlannerClient:
@@ -70,8 +71,9 @@ class PlannerClient:
     def reference(self, workload: Workload, case: ShapeCase) -> ReferenceArtifacts:
         """The op itself for the CPU, exact and as it may err."""
         result, blobs = self._ask("reference", {**_named(workload), "case": encode(case)}, path=Path(workload.path))
-        exact, chip, native, *draws = blobs
-        return ReferenceArtifacts(exact or None, chip or None, native, tuple(draws), result["why"], result["jumps"])
+        exact, chip, native, odd, *draws = blobs
+        made = tuple(draws), result["why"], result["jumps"], odd or None
+        return ReferenceArtifacts(exact or None, chip or None, native, *made)
 
     def baseline(self, workload: Workload, case: ShapeCase) -> bytes:
         """The workload as plain XLA for the chip: a TPU artifact."""

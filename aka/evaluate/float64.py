@@ -59,18 +59,20 @@ class References(NamedTuple):
     native: Callable[..., Any]
 
 
-def evaluate64(closed_jaxpr: ClosedJaxpr, *args: Any, mxu_bf16: bool = False, grid: float | None = None) -> list[Any]:
+def evaluate64(
+    closed_jaxpr: ClosedJaxpr, *args: Any, mxu_bf16: bool = False, grid: float | None = None, nan_as: int = 0
+) -> list[Any]:
     """The flat results of `closed_jaxpr` in float64; `args` are its flat inputs, in its own dtypes or as float64.
 
     With `mxu_bf16`, float32 operands of a dot or conv of default precision are rounded to bfloat16 (to nearest, ties
     to even) before an exact accumulation, and bfloat16 ones too, which other passes have left unrounded.
     With `grid` (a factor such as 1.2), every intermediate that the op itself holds in bfloat16 or float16 is rounded to
     that precision, on a number grid scaled by the factor: another draw of the same rounding errors, which tells how
-    much they matter. Results are not rounded. Raises NotLiftable. Works under any JAX transformation and enters x64 by
-    itself.
+    much they matter. Results are not rounded. A NaN that is cast to an integer becomes `nan_as`. Raises NotLiftable.
+    Works under any JAX transformation and enters x64 by itself.
     """
     with jax.enable_x64(True):
-        return _Lift(mxu_bf16, grid).run(closed_jaxpr.jaxpr, closed_jaxpr.consts, args, last=True)
+        return _Lift(mxu_bf16, grid, nan_as).run(closed_jaxpr.jaxpr, closed_jaxpr.consts, args, last=True)
 
 
 def reference_functions(fn: Callable[..., Any], examples: Sequence[Any] | None = None) -> References:
@@ -145,6 +147,7 @@ _EXACT = frozenset(
 class _Lift:
     mxu_bf16: bool
     grid: float | None
+    nan_as: int
 
     def run(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], *, last: bool = False) -> list[Any]:
         """`last`: this jaxpr's results are the op's own, so that rounding them is no intermediate error."""

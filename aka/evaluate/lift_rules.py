@@ -28,6 +28,9 @@ class Lifter(Protocol):
     @property
     def mxu_bf16(self) -> bool: ...
 
+    @property
+    def nan_as(self) -> int: ...
+
     def inline(self, body: Any, args: Sequence[Any]) -> list[Any]:
         """Evaluate a jaxpr (closed, or open without constants) here."""
         ...
@@ -99,6 +102,9 @@ def _convert(lifter: Lifter, eqn: Any, args: list[Any]) -> Sequence[Any]:
     if dtypes.issubdtype(target, np.floating) and dtypes.finfo(target).bits <= 8:
         # The barrier keeps XLA from simplifying the pair of casts away.
         args = [barrier(lax.convert_element_type(args[0], target))]
+    if dtypes.issubdtype(target, np.integer) and dtypes.issubdtype(args[0].dtype, np.floating):
+        # XLA leaves open what integer a NaN becomes.
+        args = [lax.select(args[0] != args[0], lax.full_like(args[0], lifter.nan_as), args[0])]
     return [lax.convert_element_type(args[0], lifted_dtype(target))]
 
 

@@ -62,6 +62,7 @@ class _Leaf:
     draws: tuple[Array, ...]
     dtype: str
     moot: Array | None = None
+    free: Array | None = None
     jumps: bool = False
 
     @property
@@ -72,12 +73,13 @@ class _Leaf:
 
 @dataclass(frozen=True)
 class _Integers:
-    """What an output of integers is held to: between `low` and `high` where the references differ from `want`, in at
-    most `allowed` places, and equal to `want` elsewhere."""
+    """What an output of integers is held to where it is `judged`: between `low` and `high` where the references differ
+    from `want`, in at most `allowed` places, and equal to `want` elsewhere."""
 
     want: Array
     low: Array
     high: Array
+    judged: Array
     allowed: int
     dtype: str
 
@@ -137,6 +139,7 @@ def standard(
     nudged: Sequence[Sequence[Array]] = (),
     draws: Sequence[Sequence[Array]] = (),
     moot: Sequence[Array] | None = None,
+    free: Sequence[Array] | None = None,
     jumps: bool = False,
 ) -> Standard:
     """What the references say of one argument list.
@@ -152,6 +155,8 @@ def standard(
     zero (a masked key, a block above the diagonal): there the op's NaN is no part of its meaning, and a kernel that
     skips the block is right. Where `exact` is not finite, such elements are not judged.
 
+    `free` marks elements that hang on what integer a NaN becomes, which XLA leaves open: they are not judged.
+
     `jumps` tells that the op rounds to whole numbers or to 8 bits on its way. A value that lies on a tie may then go
     either way, and a few nudges don't show every tie: floats of each row are given what the worst row moves, integers
     a step of one in as few places as the references differ.
@@ -159,9 +164,8 @@ def standard(
     leaves: list[_Integers | _Floats | Skip] = []
     for i, name in enumerate(dtypes):
         moved, drawn = tuple(n[i] for n in nudged), tuple(d[i] for d in draws)
-        leaf = _Leaf(
-            exact[i], native[i], None if chip is None else chip[i], moved, drawn, name, moot[i] if moot else None, jumps
-        )
+        own = chip[i] if chip else None, moot[i] if moot else None, free[i] if free else None
+        leaf = _Leaf(exact[i], native[i], own[0], moved, drawn, name, own[1], own[2], jumps)
         form = number_format(name)
         leaves.append(_integers(leaf) if form is None else _floats(leaf, form, rtol, atol))
     return Standard(tuple(leaves), tuple(e.shape for e in exact), tuple(dtypes), rtol, atol)
@@ -252,7 +256,8 @@ def _integers(leaf: _Leaf) -> _Integers:
     allowed = max(1, leaf.exact.size // 1000, 2 * int((references != stack[0]).any(0).sum()))
     step = 1 if leaf.jumps and leaf.dtype != "bool" else 0
     low, high = np.minimum(stack.min(0), stack[0] - step), np.maximum(stack.max(0), stack[0] + step)
-    return _Integers(stack[0].copy(), low, high, allowed, leaf.dtype)
+    judged = np.ones(leaf.exact.shape, bool) if leaf.free is None else ~leaf.free
+    return _Integers(stack[0].copy(), low, high, judged, allowed, leaf.dtype)
 
 
 def _exactly(index: int, got: Array, to: _Integers) -> Comparison:
@@ -261,7 +266,7 @@ def _exactly(index: int, got: Array, to: _Integers) -> Comparison:
     There the candidate may give any value between those of the references.
     """
     want, value = to.want, got.astype(to.want.dtype)
-    differs = value != want
+    differs = (value != want) & to.judged
     hang = differs & (to.low != to.high) & (value >= to.low) & (value <= to.high)
     excused = int(hang.sum())
     if excused <= to.allowed:
@@ -292,12 +297,17 @@ def _floats(leaf: _Leaf, form: Format, rtol: float | None, atol: float | None) -
     if not exact.size:
         return _Floats(exact, exact, exact.astype(bool), 0)
     judged = _judged(exact, native, form)
+    # What is nobody's fault does not count against the op either.
     if leaf.moot is not None:
         judged |= _wide(leaf.moot) > 0
+    if leaf.free is not None:
+        judged |= leaf.free
     excused = int((~judged).sum())
     if excused > _SKIPPED_FRACTION * judged.size:
         why = f"the op itself overflows, or is NaN otherwise than exactly, on {excused} of {judged.size} elements"
         return Skip(why, excused / judged.size)
+    if leaf.free is not None:
+        judged &= ~leaf.free
     if leaf.moot is not None:
         judged &= np.isfinite(exact) | ~(_wide(leaf.moot) > 0)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -22,9 +22,10 @@ def warm() -> None:
     import jax
     import jax.experimental.pallas.tpu
 
-    from aka.evaluate import analysis, binding, export, float64
+    from aka.evaluate import analysis, binding, export, float64, nans
     from aka.targets import aot
 
+    nans.keep_in_reductions()
     del jax, analysis, binding, export, float64, aot
 
 
@@ -64,7 +65,8 @@ def run_case(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], 
 def run_reference(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """args: source, filename, case. blobs: the reference for CPU in float64 (exact), in float64 with the MXU's bf16
     rounding of float32 operands (b"" for an op without dots), and natively; then, for an op that rounds intermediates
-    to bfloat16 or float16, two more draws of these roundings. Only the native one where the op has no float64 twin
+    to bfloat16 or float16, two more draws of these roundings. `odd` (last, if the op rounds to whole numbers) is exact
+    with another integer wherever a NaN is cast to one. Only the native one where the op has no float64 twin
     (`lifted` False: `why` says). `jumps`: it rounds to whole numbers or 8 bits."""
     import jax
 
@@ -84,9 +86,11 @@ def run_reference(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, A
                 chip = export.to_bytes(lambda *a: float64.evaluate64(closed, *a, mxu_bf16=True), wide, "cpu")
             grids = ROUNDING_GRIDS if float64.rounds_inside(closed, wide) else ()
             draws = [export.to_bytes(_drawn(closed, grid), wide, "cpu") for grid in grids]
+            jumps = analysis.jumps(closed.jaxpr)
+            odd = export.to_bytes(lambda *a: float64.evaluate64(closed, *a, nan_as=77), wide, "cpu") if jumps else b""
     except float64.NotLiftable as error:
-        return {"lifted": False, "why": str(error), "jumps": False}, [b"", b"", native]
-    return {"lifted": True, "why": None, "jumps": analysis.jumps(closed.jaxpr)}, [exact, chip, native, *draws]
+        return {"lifted": False, "why": str(error), "jumps": False}, [b"", b"", native, b""]
+    return {"lifted": True, "why": None, "jumps": jumps}, [exact, chip, native, odd, *draws]
 
 
 def _drawn(closed: Any, grid: float) -> Any:

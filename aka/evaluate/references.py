@@ -5,6 +5,7 @@ Both are made from a secret seed when they are first needed and kept for the run
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,34 +74,28 @@ class References:
         verbatim = self._workload.has_make_inputs
         arguments = inputs.make(family, case.inputs.leaves, self._seed, sample, verbatim=verbatim)
         native = self._call(made.native, arguments)
+        held_to = functools.partial(
+            numerics.standard,
+            dtypes=[leaf.dtype for leaf in case.outputs.leaves],
+            rtol=self._workload.rtol,
+            atol=self._workload.atol,
+        )
         if made.exact is None:
-            return Held(arguments, self._standard(case, [_wide(n) for n in native], native))
+            return Held(arguments, held_to([_wide(n) for n in native], native, None))
         exact = self._call(made.exact, arguments)
         chip = self._call(made.chip, arguments) if made.chip is not None else None
         count = NUDGES if case.min_bytes <= SMALL_BYTES else 1
         nudged = [self._call(made.exact, inputs.nudge(arguments, self._seed + i)) for i in range(count)]
         draws = [self._call(draw, arguments) for draw in made.draws]
         moot = self._moot(made.exact, arguments) if family == "nonfinite" else None
-        return Held(
-            arguments,
-            self._standard(case, exact, native, chip, nudged=nudged, draws=draws, moot=moot, jumps=made.jumps),
-        )
+        free = None if made.odd is None else _differing(exact, self._call(made.odd, arguments))
+        standard = held_to(exact, native, chip, nudged=nudged, draws=draws, moot=moot, free=free, jumps=made.jumps)
+        return Held(arguments, standard)
 
     def _moot(self, exact: bytes, arguments: list[Array]) -> list[Array]:
         """Elements that come out alike whatever finite numbers stand where NaN and infinities stood."""
         one, other = (self._call(exact, inputs.mended(arguments, value)) for value in (1.0, -3.0))
         return [a == b for a, b in zip(one, other, strict=True)]
-
-    def _standard(
-        self, case: ShapeCase, exact: list[Array], native: list[Array], chip: list[Array] | None = None,
-        *, nudged: Sequence[list[Array]] = (), draws: Sequence[list[Array]] = (), moot: list[Array] | None = None,
-        jumps: bool = False,
-    ) -> Standard:  # fmt: skip
-        dtypes = [leaf.dtype for leaf in case.outputs.leaves]
-        mine = self._workload
-        return numerics.standard(
-            exact, native, chip, dtypes, mine.rtol, mine.atol, nudged=nudged, draws=draws, moot=moot, jumps=jumps
-        )
 
     def _of(self, case: ShapeCase) -> ReferenceArtifacts:
         if case.label not in self._artifacts:
@@ -121,6 +116,11 @@ class References:
         specs, blobs = wire.pack(arguments)
         result, data = self._pool.keep("runner").call("call", {"arrays": specs}, [artifact, *blobs], timeout_s=CALL_S)
         return wire.unpack(result["arrays"], data)
+
+
+def _differing(one: Sequence[Array], other: Sequence[Array]) -> list[Array]:
+    """Where two answers are not the same; two NaN are."""
+    return [(a != b) & ((a == a) | (b == b)) for a, b in zip(one, other, strict=True)]
 
 
 def _wide(array: Array) -> Array:

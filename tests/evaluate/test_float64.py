@@ -288,3 +288,10 @@ def test_the_last_rounding_is_no_inner_one() -> None:
     x = jnp.ones((4, 8), jnp.bfloat16)
     closed = jax.make_jaxpr(lambda x: jax.nn.softmax(x.astype(jnp.float32)).astype(x.dtype))(x)
     assert not float64.rounds_inside(closed, float64.lifted_specs((x,)))
+
+
+@pytest.mark.parametrize("nan_as", [0, 77])
+def test_a_nan_becomes_the_integer_that_was_asked_for(nan_as: int) -> None:
+    x = jnp.array([1.6, jnp.nan, -2.4, jnp.nan], jnp.float32)
+    closed = jax.make_jaxpr(lambda x: jnp.round(x).astype(jnp.int8))(x)
+    assert np.asarray(float64.evaluate64(closed, x, nan_as=nan_as)[0]).tolist() == [2, nan_as, -2, nan_as]

@@ -13,7 +13,7 @@ from numpy_kernels import BAD, BAD_CASES, F32, GOOD, OPS, Array, Op, arguments
 
 from aka.evaluate.inputs import families, make, nudge
 from aka.evaluate.limits import number_format
-from aka.evaluate.numerics import Comparison, Skip, compare, weakness
+from aka.evaluate.numerics import Comparison, Skip, compare, hold, standard, weakness
 from aka.types import ArraySpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -257,6 +257,22 @@ def test_an_integer_on_a_tie_that_no_reference_broke_is_excused_by_one_step_in_f
     many[:, :8] += 1
     judged = [compare([g], [want], [want], None, ["int8"], jumps=j) for g in (one, two, many) for j in (True, False)]
     assert [v.ok for v in judged if isinstance(v, Comparison)] == [True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_what_hangs_on_the_integer_of_a_nan_is_not_judged(dtype: str) -> None:
+    want = np.arange(64.0).reshape(8, 8).astype(dtype)
+    free = np.zeros((8, 8), bool)
+    free[2] = True
+    got = want.copy()
+    got[2] = 99
+    held = {"nudged": [], "free": [free]}
+    judged = standard([want.astype(float) if dtype == "float32" else want], [want], None, [dtype], **held)
+    within = hold([got], judged)
+    assert isinstance(within, Comparison) and within.ok
+    got[3, 3] = 99
+    outside = hold([got], judged)
+    assert isinstance(outside, Comparison) and not outside.ok and outside.place == (0, (3, 3))
 
 
 def test_empty_outputs_need_only_the_right_form() -> None:
