@@ -47,7 +47,7 @@ class Signature:
 
     @property
     def paths(self) -> tuple[tuple[str | int, ...], ...]:
-        """The keys and positions that lead to each leaf. Of a workload's inputs the first is the argument's position."""
+        """The keys and positions that lead to each leaf; of a workload's inputs the first is that of the argument."""
         found: dict[int, tuple[str | int, ...]] = {}
 
         def walk(node: Any, path: tuple[str | int, ...]) -> None:

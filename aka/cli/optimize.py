@@ -257,7 +257,7 @@ def _why_nothing(search: Search) -> None:
 def _sentence(result: RunResult) -> str:
     from aka.report import words
 
-    where = f"({result.source} for {result.chip}, hardware: {result.hardware})"
+    where = f"({words.basis(result.source, result.confidence)} for {result.chip}, hardware: {result.hardware})"
     before = words.us(result.baseline_us)
     trials = f"{result.trials} trial{'s' * (result.trials != 1)}"
     head, found = f"no improvement over XLA's {before} {where}", f"{result.run}/report.md"

@@ -15,16 +15,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 from jax.extend import core as jex
 
-from aka.evaluate import loading
+from aka.evaluate import loading, statics
 from aka.evaluate.opfile import USER_FAULTS
 
-MAX_STATICS = 400
+finfo: Any = ml_dtypes.finfo
 MAX_ASSIGNMENTS = 24
+MAX_TRIES = 1600
+"""Over all assignments of one kernel: an AdamW step at test shapes takes 9 ms each on a busy core."""
 TOLERANCE = {2: 3e-2, 4: 1e-4, 8: 1e-6}
 """Relative RMS difference that still counts as the same op, by bytes per element; wrong ones are off by far more."""
+ROUNDING = 4
+"""Steps of an output's dtype by which two ways to compute the same may differ, to be safe."""
 
 
 @dataclass(frozen=True)
@@ -109,33 +114,29 @@ def assignments(pattern: Pattern, leaves: Sequence[Any], outputs: Sequence[Any])
             yield order
 
 
-def static_choices(
-    declared: Mapping[str, str], literals: Sequence[float], defaults: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Values to try for a kernel's static parameters, the likelier first, at most MAX_STATICS combinations."""
-    values = [_values(kind, literals, defaults, name) for name, kind in declared.items()]
-    combos = itertools.islice(itertools.product(*values), MAX_STATICS)
-    return [dict(zip(declared, combo, strict=True)) for combo in combos]
+@dataclass(frozen=True)
+class Wanted:
+    """The op's outputs, and what a difference in each is relative to."""
+
+    outputs: tuple[np.ndarray[Any, Any], ...]
+    scales: tuple[float, ...]
+    tolerance: float
 
 
-def _values(kind: str, literals: Sequence[float], defaults: Mapping[str, Any], name: str) -> list[Any]:
-    """The workload's own constants (floats also inverted, since x / 8 is x * 0.125), and the kernel's default: first
-    if it is one of those constants or None, which derives the value from the shapes, else last."""
-    if kind == "bool":
-        own: list[Any] = [True, False]
-    elif kind == "int":
-        own = [int(v) for v in literals if v == int(v)]
-    else:
-        own = [*literals, 1.0, *(i for v in literals if v and math.isfinite(i := _inverse(v)))]
-    if name not in defaults:
-        return list(dict.fromkeys(own))
-    default = defaults[name]
-    return list(dict.fromkeys([default, *own] if default is None or default in own else [*own, default]))
+def wanted(outputs: Sequence[np.ndarray[Any, Any]], inputs: Sequence[np.ndarray[Any, Any]]) -> Wanted:
+    tolerance = TOLERANCE.get(min((w.dtype.itemsize for w in outputs), default=4), 1e-4)
+    return Wanted(tuple(outputs), tuple(_scale(w, inputs, tolerance) for w in outputs), tolerance)
 
 
-def _inverse(value: float) -> float:
-    with np.errstate(over="ignore"):
-        return float(str(np.float32(1.0 / value)))
+def _scale(output: np.ndarray[Any, Any], inputs: Sequence[np.ndarray[Any, Any]], tolerance: float) -> float:
+    """The output's RMS; where it is an input that has hardly moved (an optimizer's parameters), that of the move, as
+    far as rounding lets it be seen: a wrong rate of decay is within any tolerance of the parameters themselves."""
+    whole = _apart(output, np.zeros_like(output))
+    if not jnp.issubdtype(output.dtype, jnp.floating):
+        return whole
+    least = ROUNDING * float(finfo(output.dtype).eps) / tolerance * whole
+    alike = [a for a in inputs if (a.shape, a.dtype) == (output.shape, output.dtype)]
+    return min([whole, *(max(least, _apart(output, a)) for a in alike)])
 
 
 def bind_all(
@@ -148,12 +149,13 @@ def bind_all(
 ) -> dict[str, Any]:
     """JSON: `bindings` [{id, arguments, statics, error}] and `refused` {id: reason}. `closed` is the workload at the
     small shapes of `arrays`; signatures unify with the production shapes, where equal sizes are rarer accidents."""
-    want = [np.asarray(w) for w in jax.jit(jex.jaxpr_as_fun(closed))(*arrays)]
+    outputs = [np.asarray(w) for w in jax.jit(jex.jaxpr_as_fun(closed))(*arrays)]
+    want = wanted(outputs, arrays)
     bindings: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
     for kernel in kernels:
         try:
-            found = _bind(kernel, arrays, want, literals, production or arrays, production_outputs or want)
+            found = _bind(kernel, arrays, want, literals, production or arrays, production_outputs or outputs)
         except (SyntaxError, ImportError, *USER_FAULTS) as error:
             found = f"cannot be used: {type(error).__name__}: {error}"[:300]
         if isinstance(found, str):
@@ -164,8 +166,8 @@ def bind_all(
 
 
 def _bind(
-    kernel: Mapping[str, Any], arrays: Sequence[np.ndarray[Any, Any]], want: Sequence[np.ndarray[Any, Any]],
-    literals: Sequence[float], production: Sequence[Any], outputs: Sequence[Any],
+    kernel: Mapping[str, Any], arrays: Sequence[np.ndarray[Any, Any]], want: Wanted, literals: Sequence[float],
+    production: Sequence[Any], outputs: Sequence[Any],
 ) -> dict[str, Any] | str:  # fmt: skip
     module = loading.load(kernel["source"], kernel["id"])
     reference = loading.function(module, "reference")
@@ -174,48 +176,52 @@ def _bind(
         return f"signature {kernel['signature']} does not fit"
     closest = math.inf
     defaults = dict(getattr(reference, "__kwdefaults__", None) or {})
-    choices = static_choices(kernel["statics"], literals, defaults)
+    choices = statics.choices(kernel["statics"], literals, defaults)[: MAX_TRIES // len(orders)]
     for order in orders:
-        error, statics = _best_statics(reference, [arrays[i] for i in order], choices, want)
+        error, best = _best_statics(reference, [arrays[i] for i in order], choices, want)
         closest = min(closest, error)
-        if error <= TOLERANCE.get(min(w.dtype.itemsize for w in want), 1e-4):
-            return {"id": kernel["id"], "arguments": list(order), "statics": statics, "error": error}
+        if error <= want.tolerance:
+            return {"id": kernel["id"], "arguments": list(order), "statics": best, "error": error}
     return f"fits the signature, but computes something else (relative difference {closest:.2g} at best)"
 
 
 def _best_statics(
-    reference: Any, arrays: Sequence[Any], choices: Sequence[dict[str, Any]], want: Sequence[Any]
+    reference: Any, arrays: Sequence[Any], choices: Sequence[dict[str, Any]], want: Wanted
 ) -> tuple[float, dict[str, Any]]:
     """The choice that comes closest, the earlier one on a tie. The first that is close enough would not do: an eps that
     is ten times too large hardly shows on ordinary numbers."""
-    best, statics = math.inf, dict(choices[0])
+    least, best = math.inf, dict(choices[0])
     for choice in choices:
         error = _difference(reference, arrays, choice, want)
-        if error < best:
-            best, statics = error, choice
-        if best == 0:
+        if error < least:
+            least, best = error, choice
+        if least == 0:
             break
-    return best, statics
+    return least, best
 
 
-def _difference(reference: Any, arrays: Sequence[Any], statics: Mapping[str, Any], want: Sequence[Any]) -> float:
+def _difference(reference: Any, arrays: Sequence[Any], choice: Mapping[str, Any], want: Wanted) -> float:
     """Largest relative RMS difference over the outputs; infinite where shapes or dtypes differ or it raises."""
     try:
-        made = reference(*(jnp.asarray(a) for a in arrays), **statics)
+        made = reference(*(jnp.asarray(a) for a in arrays), **choice)
     except USER_FAULTS:
         return math.inf
     got = [np.asarray(g) for g in jax.tree.leaves(made)]
-    if [(g.shape, g.dtype) for g in got] != [(w.shape, w.dtype) for w in want]:
+    if [(g.shape, g.dtype) for g in got] != [(w.shape, w.dtype) for w in want.outputs]:
         return math.inf
-    return max((_rms(g, w) for g, w in zip(got, want, strict=True)), default=math.inf)
+    return max(map(_off, got, want.outputs, want.scales), default=math.inf)
 
 
-def _rms(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> float:
-    a, b = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(b)
-    if not np.array_equal(finite, np.isfinite(a)):
+def _off(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], scale: float) -> float:
+    if not np.array_equal(*(np.isfinite(a.astype(np.float64)) for a in (got, want))):
         return math.inf
-    a, b = a[finite], b[finite]
-    scale = float(np.sqrt(np.mean(b * b))) if b.size else 0.0
-    off = float(np.sqrt(np.mean((a - b) ** 2))) if b.size else 0.0
+    off = _apart(got, want)
     return off / scale if scale else off
+
+
+def _apart(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    """RMS of the difference, where it is finite."""
+    with np.errstate(invalid="ignore"):
+        apart = a.astype(np.float64) - b.astype(np.float64)
+    apart = apart[np.isfinite(apart)]
+    return float(np.sqrt(np.mean(apart * apart))) if apart.size else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ class Op:
     def __init__(self, source: str, filename: str) -> None:
         self.source, self.filename = source, filename
         self._modules: dict[str, Any] = {}
+        self._structures: dict[str, Any] = {}
 
     def module(self, config: Mapping[str, Any]) -> Any:
         key = repr(sorted(config.items()))
@@ -43,7 +45,27 @@ class Op:
         return {k: tuple(v) if isinstance(v, list) and isinstance(own.get(k), tuple) else v for k, v in config.items()}
 
     def function(self, config: Mapping[str, Any], name: str) -> Callable[..., Any]:
-        return loading.function(self.module(config), name)
+        fn = loading.function(self.module(config), name)
+        return self._named(fn, config) if name == "workload" else fn
+
+    def _named(self, fn: Callable[..., Any], config: Mapping[str, Any]) -> Callable[..., Any]:
+        """The function, handed the NamedTuples that create_inputs makes: over the wire they are tuples."""
+        import jax
+
+        key = repr(sorted(config.items()))
+        if key not in self._structures:
+            made = as_arguments(jax.eval_shape(self.create(self.module(config))))
+            own = jax.tree.flatten(made, is_leaf=_is_named)
+            self._structures[key] = jax.tree.structure(made) if any(map(_is_named, own[0])) else None
+        structure = self._structures[key]
+        if structure is None:
+            return fn
+
+        @functools.wraps(fn)
+        def call(*arguments: Any) -> Any:
+            return fn(*jax.tree.unflatten(structure, jax.tree.leaves(arguments)))
+
+        return call
 
     def config(self) -> dict[str, Any]:
         made = getattr(self.module({}), "CONFIG", {})
@@ -152,6 +174,10 @@ class Op:
         label = " ".join([*filter(None, [_label(config)]), *(f"{n}->{v}" for n, v in dims.items())])
         case = self.case(config, sig)
         return case | {"label": label or case["label"], "knobs": dict(knobs)}
+
+
+def _is_named(node: Any) -> bool:
+    return isinstance(node, tuple) and hasattr(node, "_fields")
 
 
 def as_arguments(value: Any) -> tuple[Any, ...]:

@@ -13,6 +13,11 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~])")
 _BOUNDS = {"hbm": "the bandwidth of HBM", "compute": "the peak of the matrix and vector units", "cycles": "its cycles"}
+_WEAK = {
+    "bundle count": "from bundle counts",
+    "data-dependent control flow": "without knowing its loop counts",
+    "floor": "as a lower bound",
+}
 
 
 def us(value: float | None) -> str:
@@ -96,6 +101,11 @@ def label(source: Source, chip: str, hardware: str) -> str:
     if source == "measured":
         return f"measured on {hardware}"
     return f"estimated for {chip}, hardware: {hardware}"
+
+
+def basis(source: Source, confidence: str) -> str:
+    """The source of a time and, where that is weaker than the compiler's simulated cycles, what it rests on."""
+    return f"{source} {_WEAK[confidence]}" if confidence in _WEAK else source
 
 
 def profile_words(profile: Profile, workload: Workload) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from aka.evaluate import analysis, binding
+from aka.evaluate import analysis, binding, statics
 
 
 def arrays(*specs: tuple[Any, ...]) -> list[Any]:
@@ -50,23 +51,33 @@ def test_a_signature_that_is_not_understood_is_told(text: str) -> None:
 
 
 def values(kind: str, literals: list[float], **defaults: Any) -> list[Any]:
-    return [c["s"] for c in binding.static_choices({"s": kind}, literals, defaults)]
+    return [c["s"] for c in statics.choices({"s": kind}, literals, defaults)]
 
 
 def test_the_workloads_own_constants_come_before_a_kernels_default() -> None:
-    assert values("float", [1e-5, 8.0], s=1e-6) == [1e-5, 8.0, 1.0, 1e5, 0.125, 1e-6]
+    assert values("float", [8.0, 1e-5], s=1e-6) == [1e-5, 8.0, 0.125, 1.0, 1e5, 1e-6]
     assert values("float", [1e-5, 1e-6], s=1e-6)[0] == 1e-6
     assert values("float", [0.5], s=None)[0] is None
-    assert values("int", [2.0, 2.5, 4.0], s=3) == [2, 4, 3]
+    assert values("int", [2.0, 2.5, 4.0], s=3) == [4, 2, 3]
     assert values("bool", [], s=False) == [False, True]
     assert values("float", [0.0, 1e-45]) == [0.0, 1e-45, 1.0]
 
 
 def test_combinations_are_bounded() -> None:
     literals = [float(i) for i in range(2, 60)]
-    made = binding.static_choices({"a": "float", "b": "float"}, literals, {})
-    assert len(made) == binding.MAX_STATICS
-    assert binding.static_choices({}, literals, {}) == [{}]
+    made = statics.choices({"a": "float", "b": "float"}, literals, {})
+    assert len(made) == statics.MAX_STATICS
+    assert statics.choices({}, literals, {}) == [{}]
+
+
+def test_combinations_vary_every_parameter_before_they_end() -> None:
+    """A product would try 400 values of the last three while the first two stand still."""
+    names = ["a", "b", "c", "d", "e"]
+    made = statics.choices(dict.fromkeys(names, "float"), [2.0, 4.0, 8.0, 16.0], dict.fromkeys(names, 2.0))
+    assert list(made[0].values()) == [2.0] * 5
+    changed = [sum(v != 2.0 for v in m.values()) for m in made]
+    assert changed[1:6] == [1] * 5 and {n for m in made[1:6] for n in names if m[n] != 2.0} == set(names)
+    assert len({tuple(m.values()) for m in made}) == len(made) == statics.MAX_STATICS
 
 
 EPS = """
@@ -87,6 +98,42 @@ def test_the_closest_constant_is_taken_not_the_first_that_is_close_enough(eps: f
     kernel = {"id": "k", "source": EPS, "signature": "x:f[*r,d] -> f[*r,d]", "statics": {"eps": "float"}}
     made = binding.bind_all(closed, [x], [kernel], analysis.literals(closed))
     assert made["bindings"][0]["statics"] == {"eps": eps} and made["bindings"][0]["error"] < 1e-6
+
+
+ADAMW = """
+import jax.numpy as jnp
+def reference(p, g, m, v, *, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01):
+    m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+    return p - lr * (m / (jnp.sqrt(v) + eps) + weight_decay * p), m, v
+"""
+RATES = {"lr": 3e-4, "b1": 0.9, "b2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
+
+
+def bound_adamw(rates: dict[str, float], direction: Callable[[Any, Any], Any]) -> Any:
+    """What the kernel's constants are bound to for a step with these rates, which moves p along a `direction`."""
+
+    def op(p: Any, g: Any, m: Any, v: Any) -> Any:
+        m = rates["b1"] * m + (1 - rates["b1"]) * g
+        v = rates["b2"] * v + (1 - rates["b2"]) * jnp.square(g)
+        return p - rates["lr"] * (direction(m, v) + rates["weight_decay"] * p), m, v
+
+    chance = np.random.default_rng(0)
+    arrays = [np.abs(chance.normal(size=(32, 128))).astype(np.float32) for _ in range(4)]
+    closed = jax.make_jaxpr(op)(*arrays)
+    signature = ", ".join(f"{n}:f[*s]" for n in "pgmv") + " -> f[*s], f[*s], f[*s]"
+    names = ("b1", "b2", "eps", "weight_decay", "lr")
+    kernel = {"id": "k", "source": ADAMW, "signature": signature, "statics": dict.fromkeys(names, "float")}
+    made = binding.bind_all(closed, arrays, [kernel], analysis.literals(closed))
+    return made["bindings"][0]["statics"] if made["bindings"] else made["refused"]["k"]
+
+
+def test_five_constants_are_found() -> None:
+    assert bound_adamw(RATES, lambda m, v: m / (jnp.sqrt(v) + 1e-8)) == RATES
+
+
+def test_a_move_that_is_small_beside_the_parameters_is_compared_as_a_move() -> None:
+    """Another rule of the update is within 1e-4 of the new parameters at this rate, whatever it does."""
+    assert "computes something else" in bound_adamw(RATES | {"lr": 3e-5}, lambda m, v: m)
 
 
 def flops(fn: Any, *shapes: tuple[int, ...]) -> float:

@@ -13,7 +13,7 @@ import pytest
 from aka.cli import compose
 from aka.errors import WorkloadError
 from aka.evaluate import wire
-from aka.evaluate.client import PlannerClient
+from aka.evaluate.client import PlannerClient, leaf_names
 from aka.evaluate.pool import Pool
 from aka.targets import chips
 from aka.types import Binding, ReferenceKernel, Workload
@@ -121,6 +121,40 @@ def test_pytrees_and_sizes_that_are_only_literals(read: Reader) -> None:
     arrays = read.client.sample(op, op.test_shapes[0], 0)
     assert [(a.shape, a.dtype.name) for a in arrays] == [(s.shape, s.dtype) for s in op.test_shapes[0].inputs.leaves]
     assert set(arrays[3]) == set(range(7))  # labels keep their range
+
+
+def test_leaves_are_named_after_their_arguments_and_keys(read: Reader) -> None:
+    assert leaf_names(read(MLP)) == ["params_b", "params_w", "batch_0", "batch_1"]
+
+
+def test_each_template_is_a_family_of_its_own(read: Reader) -> None:
+    """Lines about a trial name the family: all of them called alike would not tell which template was tried."""
+    op = read(RMS)
+    made = read.client.templates(op)
+    assert made.kernels and [k.family for k in made.kernels] == [k.id for k in made.kernels]
+    assert made.kernels[0].id == "template/fused" and "def kernel(scale: " in made.kernels[0].source
+
+
+NAMED = """
+from typing import NamedTuple
+import jax, jax.numpy as jnp
+
+class Quantized(NamedTuple):
+    q: jax.Array
+    scale: jax.Array
+
+def create_inputs():
+    return jnp.ones((64, 128)), Quantized(jnp.ones((64, 128), jnp.int8), jnp.ones((1, 128)))
+
+def workload(x, w):
+    return x + w.q.astype(jnp.float32) * w.scale
+"""
+
+
+def test_a_named_tuple_reaches_the_op_as_one(read: Reader) -> None:
+    op = read(NAMED)
+    assert op.argument_names == ("x", "w") and leaf_names(op) == ["x", "w_0", "w_1"]
+    assert [str(leaf) for leaf in op.primary.inputs.leaves] == ["float32[64,128]", "int8[64,128]", "float32[1,128]"]
 
 
 def test_one_array_alone_and_a_variadic_workload(read: Reader) -> None:

@@ -147,7 +147,7 @@ def test_a_resumed_run_repairs_the_template_that_failed_last() -> None:
     spaces = TEMPLATE_SPACES | {"new": TWO["slow"]}
     before, _ = proposer(spaces, TEMPLATES)
     past = search(before, 3, judge=judge)
-    made, planner = proposer(spaces, TEMPLATES)
+    made, _ = proposer(spaces, TEMPLATES)
     for i, candidate in enumerate(past):
         made.observe(finished(i, candidate, judge(candidate)))
     memory = [record(i, c, judge(c)) for i, c in enumerate(past)]

@@ -87,3 +87,17 @@ def test_how_long_ago(seconds: int, said: str) -> None:
     then = (now - datetime.timedelta(seconds=seconds)).isoformat()
     assert words.ago(then, now) == f"{said} ago"
     assert words.count(seconds, "shape") == f"{seconds} shapes"
+
+
+@pytest.mark.parametrize(
+    ("confidence", "said"),
+    [
+        ("exact loop", "estimated"),
+        ("extrapolated", "estimated"),
+        ("bundle count", "estimated from bundle counts"),
+        ("data-dependent control flow", "estimated without knowing its loop counts"),
+        ("floor", "estimated as a lower bound"),
+    ],
+)
+def test_a_time_that_rests_on_less_than_simulated_cycles_says_so(confidence: str, said: str) -> None:
+    assert words.basis("estimated", confidence) == said
