@@ -6,12 +6,12 @@ matrix product ties the contracted ones, a reshape ties n to the outer part of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from aka.fuse.graph import Graph, Node
-from aka.fuse.sizes import NoFit, Size, is_unit, times
+from aka.fuse.sizes import NoFit, Size, is_unit, over, tile_rows, times
 
 Place = tuple[int, int]
 """(value, dimension)"""
@@ -36,18 +36,31 @@ class Dim:
     factor: Size
 
 
+@dataclass(frozen=True)
+class Halo:
+    """What an axis of a few rows is: those before each block of the axis `main`, or `ahead` of it. `rows` is how many
+    a block of them has, unless the block that they belong to has fewer."""
+
+    main: int
+    ahead: bool
+    rows: int
+
+
 @dataclass
 class Axes:
-    """Axes of a graph. `pinned` ones must be held whole; `reduced` maps an axis to the nodes that reduce over it."""
+    """Axes of a graph. `pinned` ones must be held whole; `reduced` maps an axis to the nodes that reduce over it;
+    `halos` are axes that follow another one."""
 
     graph: Graph
     pinned: set[int] = field(default_factory=set)
     reduced: dict[int, list[Node]] = field(default_factory=dict)
     batches: set[int] = field(default_factory=set)
+    halos: dict[int, Halo] = field(default_factory=dict)
     _parent: dict[Place, tuple[Place, tuple[Fraction, ...]]] = field(default_factory=dict)
     _pins: list[Place] = field(default_factory=list)
     _reduces: list[tuple[Place, Node]] = field(default_factory=list)
     _batch: list[Place] = field(default_factory=list)
+    _beside: list[tuple[Place, Place, int]] = field(default_factory=list)
     _dims: dict[int, tuple[Dim | None, ...]] = field(default_factory=dict)
     _sizes: dict[int, Size] = field(default_factory=dict)
     _absorbed: dict[int, int] = field(default_factory=dict)
@@ -83,8 +96,8 @@ class Axes:
         return sum(1 if own[-1] == axis else -1 for own in layouts if len(own) > 1 and axis in own) >= 0
 
     def __iter__(self) -> Iterator[int]:
-        """The axes that kernels see."""
-        return (a for a in self._sizes if a not in self._absorbed)
+        """The axes that kernels see and walk."""
+        return (a for a in self._sizes if a not in self._absorbed and a not in self.halos)
 
     def shape(self, value: int) -> tuple[Size, ...]:
         return self.graph.values[value].shape
@@ -114,7 +127,7 @@ class Axes:
                 self.batches |= {outer} if inner in self.batches else set()
 
     def _neighbour(self, inner: int) -> int | None:
-        alone = self.pinned | self._made_by_iota() | self._lanes()
+        alone = self.pinned | self._made_by_iota() | self._lanes() | self._followed()
         outer: int | None = None
         for value in self._dims:
             dims = self.layout(value)
@@ -148,6 +161,9 @@ class Axes:
                 made |= {dim.axis} if dim else set()
         return made
 
+    def _followed(self) -> set[int]:
+        return {*self.halos, *(h.main for h in self.halos.values())}
+
     def pin(self, value: int, dim: int) -> None:
         self._pins.append((value, dim))
 
@@ -156,6 +172,19 @@ class Axes:
 
     def batch(self, value: int, dim: int) -> None:
         self._batch.append((value, dim))
+
+    def halo_rows(self, axis: int) -> int:
+        """Rows beside a block of this axis that its shifts read; 0 where it has none."""
+        return max((h.rows for h in self.halos.values() if h.main == axis), default=0)
+
+    def role(self, value: int) -> str:
+        """What to add to the name of a value that stands for the rows beside blocks of another."""
+        found = [self.halos[d.axis] for d in self.layout(value) if d.axis in self.halos]
+        return "".join("_after" if h.ahead else "_before" for h in found)
+
+    def beside(self, halo: Place, main: Place, by: int) -> None:
+        """`halo` are the rows that a shift of `main` by so many places reads outside of a block."""
+        self._beside.append((halo, main, by))
 
     def link(self, a: Place, b: Place, factor: Size | None = None) -> None:
         """One step of `b` covers `factor` elements of `a` (None: 1)."""
@@ -211,9 +240,19 @@ class Axes:
             root = self._find(place)[0]
             if root in numbers:
                 self.reduced.setdefault(numbers[root], []).append(node)
+        self._number_halos(numbers)
         for value in values:  # a value with one axis twice shows a diagonal when it is cut
             seen = self.axes(value)
             self.pinned |= {a for a in seen if seen.count(a) > 1}
+
+    def _number_halos(self, numbers: Mapping[Place, int]) -> None:
+        for halo, main, by in self._beside:
+            own, whole = numbers[self._find(halo)[0]], numbers[self._find(main)[0]]
+            inputs = [v for v in self.graph.inputs if own in self.axes(v)]
+            rows = max([tile_rows(self.graph.values[v].dtype) for v in inputs], default=1)
+            rows = max(rows, 1 << (abs(by) - 1).bit_length(), self.halos[own].rows if own in self.halos else 1)
+            self.halos[own] = Halo(whole, by < 0, rows)
+            self.pinned |= {whole} if own == whole else set()
 
 
 def _elementwise(axes: Axes, node: Node) -> None:
@@ -331,6 +370,25 @@ def _slice(axes: Axes, node: Node) -> None:
                 axes.pin(out, i)
 
 
+def _shift(axes: Axes, node: Node) -> None:
+    """What is shifted is held whole, unless the second operand brings the rows that a block lacks."""
+    (value, *halo), out, at = node.arrays, node.outputs[0], node.params[0]["dimension"]
+    for i in range(len(axes.shape(value))):
+        axes.link((value, i), (out, i))
+        if halo and i != at:
+            axes.link((halo[0], i), (out, i))
+    if halo:
+        axes.beside((halo[0], at), (value, at), node.params[0]["by"])
+    else:
+        axes.pin(value, at)
+
+
+def _roll(axes: Axes, node: Node) -> None:
+    """What is rolled is held whole."""
+    _elementwise(axes, node)
+    axes.pin(node.outputs[0], node.params[0]["dimension"])
+
+
 def _pad(axes: Axes, node: Node) -> None:
     """Zeros (or another constant) before and after; what is padded is held whole."""
     if len(node.arrays) != 1 or any(c[2] for p in node.params for c in p["padding_config"]):
@@ -381,6 +439,20 @@ def picked(graph: Graph, node: Node) -> int:
     return along[0]
 
 
+def _group(axes: Axes, node: Node) -> None:
+    """Channels to groups or back. An axis of channels is one of groups, each several channels wide; what has one row of
+    channels at a time is walked row by row."""
+    value, out, at = node.arrays[0], node.outputs[0], node.params[0]["dimension"]
+    channels, grouped = (value, out) if node.op == "group_reduce" else (out, value)
+    width = over(axes.shape(channels)[at], axes.shape(grouped)[at])
+    axes.link((channels, at), (grouped, at), width)
+    for i in range(len(axes.shape(value))):
+        if i != at:
+            axes.link((value, i), (out, i))
+            if not node.params[0]["rows"]:
+                axes.batch(value, i)
+
+
 RULES: dict[str, Callable[[Axes, Node], None]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys([*REDUCTIONS, *CHOICES], _reduce),
@@ -394,6 +466,11 @@ RULES: dict[str, Callable[[Axes, Node], None]] = {
     "slice": _slice,
     "split": _slice,
     "pad": _pad,
+    "roll": _roll,
+    "shift": _shift,
+    "edge": _elementwise,
     "concatenate": _concatenate,
     "gather": _gather,
+    "group_reduce": _group,
+    "group_spread": _group,
 }

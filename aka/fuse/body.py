@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from aka.fuse import lookups, phrases, shapes
+from aka.fuse import beside, grouped, lookups, phrases, rolls, shapes
 from aka.fuse.axes import CHOICES, ELEMENTWISE, REDUCTIONS, Dim, splits
 from aka.fuse.graph import LAYOUT, Literal, Node, Operand
 from aka.fuse.local import Local, Slots
@@ -259,7 +259,16 @@ class Body:
         dtypes = [graph.values[i].dtype if isinstance(i, int) else i.dtype for i in node.inputs]
         operands = [self.to(locals_[i], target) if isinstance(i, int) else self.scalar(i) for i in node.inputs]
         text = phrases.phrase(node.op, operands, node.params[0], dtypes)
+        if node.op == "div" and "float" in dtypes[1] and self._is_narrow(node.inputs[1], target):
+            # One division for each row and a product for each element: dividing takes ten operations.
+            text = f"{operands[0]} * (1.0 / {operands[1]})"
         self.let(node, text, target, phrases.working(graph.values[node.outputs[0]].dtype))
+
+    def _is_narrow(self, operand: Operand, target: Slots) -> bool:
+        """Whether an operand has fewer elements than the result, which has two dimensions at least."""
+        wide = [d for d in target if d is not None]
+        own = () if isinstance(operand, Literal) else self.local(operand).slots
+        return len(wide) >= 2 and len([d for d in own if d is not None]) < len(wide)
 
     def scalar(self, operand: Operand) -> str:
         assert isinstance(operand, Literal)
@@ -294,8 +303,13 @@ SPECIAL: dict[str, Callable[[Body, Node], None]] = {
     "reshape": shapes.reshape,
     "slice": shapes.slices,
     "pad": shapes.pad,
+    "roll": rolls.roll,
+    "shift": beside.shift,
+    "edge": beside.edge,
     "split": shapes.split,
     "concatenate": shapes.concatenate,
+    "group_reduce": grouped.reduce,
+    "group_spread": grouped.spread,
 }
 """Operations that are more than a phrase, by the function that writes their lines."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from aka.fuse.axes import REDUCTIONS, splits
@@ -13,13 +14,18 @@ from aka.fuse.sizes import NoFit
 from aka.fuse.source import Writer
 
 MAX_CUTS = 14
+SMALL = 8
+"""How many times smaller than the largest array a value is that is worth a trip to HBM between two reductions."""
+REDUCING = {"dot_general", "gather", *REDUCTIONS}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Piece:
-    """A kernel's share of the op: its plans, best first. What its graph reads may be rearranged by XLA before."""
+    """A kernel's share of the op: its plans, best first, and what it computes (`op`: without the plans' second roles of
+    inputs). What its graph reads may be rearranged by XLA before."""
 
     plans: tuple[Plan, ...]
+    op: Graph
 
     @property
     def graph(self) -> Graph:
@@ -58,11 +64,12 @@ class Cutter:
         self._names = {s: f"n{i}" for i, s in enumerate(dict.fromkeys(sizes))}
 
     def splits(self) -> list[Split]:
-        """The whole op in one kernel if that fits, the cheapest cut by rough time, and the finest; distinct ones,
-        cheapest first. Raises NoFit if none fits."""
+        """The whole op in one kernel if that fits, the cheapest at one value and at several by rough time, and the
+        finest; distinct ones, cheapest first. Raises NoFit if none fits."""
         cuts = self.candidates()
-        finest = self.split(cuts)
-        found = [self.split(()), finest, self._greedy(cuts)]
+        single = [s for c in cuts if (s := self.split((c,))) is not None]
+        found = [self.split(()), min(single, key=lambda s: s.seconds, default=None), self._greedy(cuts)]
+        found.append(self.split(cuts))
         made: dict[tuple[tuple[int, ...], ...], Split] = {}
         for split in found:
             if split is not None:
@@ -73,26 +80,32 @@ class Cutter:
 
     def candidates(self) -> tuple[int, ...]:
         """Values that may be written to HBM: operands of a matrix product that come from another one, results of
-        reductions, what is reshaped."""
+        reductions, what such results are made to before the next reduction, what is reshaped."""
         found: dict[int, None] = {}
         for node in self.graph.nodes:
             if node.op == "dot_general":
-                found |= {v: None for v in node.arrays if self._comes_from_product(v)}
-            if node.op in REDUCTIONS or node.op == "dot_general":
+                found |= {v: None for v in node.arrays if self._comes_from({"dot_general"}, v)}
+            if node.op in REDUCING:
                 found[node.outputs[0]] = None
+            if node.op in REDUCTIONS:
+                found |= {v: None for v in node.arrays if self._is_small(v) and self._comes_from(REDUCING, v)}
             if node.op == "reshape" and self._splits(node):
                 found[node.arrays[0]] = None
         plain = [v for v in found if v not in self.graph.outputs and v not in self.graph.inputs]
         return tuple(sorted(plain)[:MAX_CUTS])
 
-    def _comes_from_product(self, value: int) -> bool:
+    def _is_small(self, value: int) -> bool:
+        sizes = [math.prod(s[0] for s in v.shape) for v in self.graph.values.values()]
+        return math.prod(s[0] for s in self.graph.values[value].shape) * SMALL <= max(sizes)
+
+    def _comes_from(self, ops: Collection[str], value: int) -> bool:
         seen, wanted = set(), [value]
         while wanted:
             node = self._makers.get(wanted.pop())
             if node is None or id(node) in seen:
                 continue
             seen.add(id(node))
-            if node.op == "dot_general":
+            if node.op in ops:
                 return True
             wanted += node.arrays
         return False
@@ -123,9 +136,9 @@ class Cutter:
                 return None
             pieces[group] = piece
         for piece in pieces.values():
-            layout += self._layout_before(piece.graph.inputs, known)
+            layout += self._layout_before(piece.graph.sources, known)
         layout += self._layout_before(self.graph.outputs, known)
-        ordered = _ordered(list(pieces.values()))
+        ordered = _ordered({p: self._behind(p.graph.sources, known) for p in pieces.values()})
         if ordered is None:
             return None
         distinct = {n.outputs: n for n in layout}
@@ -187,11 +200,14 @@ class Cutter:
 
     def _planned(self, graph: Graph) -> Piece | None:
         try:
-            found = [p for p in plans(graph, self.machine) if self._writes(p)]
+            found: dict[int | None, Plan] = {}
+            for plan in plans(graph, self.machine):
+                if plan.stream not in found and self._writes(plan):
+                    found[plan.stream] = plan
         except NoFit as reason:
             self.refused[str(reason)] = None
             return None
-        return Piece(tuple(found)) if found else None
+        return Piece(tuple(found.values()), graph) if found else None
 
     def _writes(self, plan: Plan) -> bool:
         """Whether a body can be written for it: a plan that only looks cheap must not win."""
@@ -224,21 +240,23 @@ class Cutter:
             wanted += [v for v in node.arrays if v not in known]
         return found
 
+    def _behind(self, values: Sequence[int], known: set[int]) -> set[int]:
+        """The known values that these are, or are rearranged from."""
+        before = self._layout_before(values, known)
+        return {v for v in (*values, *(a for n in before for a in n.arrays)) if v in known}
 
-def _ordered(pieces: list[Piece]) -> list[Piece] | None:
+
+def _ordered(reads: Mapping[Piece, set[int]]) -> list[Piece] | None:
     """Pieces so that each comes after those whose outputs it reads (ids grow along the program); None if they wait for
     each other."""
     made: list[Piece] = []
-    written = {o for p in pieces for o in p.outputs}
-    left = sorted(pieces, key=lambda p: max(p.outputs))
+    missing = {o for p in reads for o in p.outputs}
+    left = sorted(reads, key=lambda p: max(p.outputs))
     while left:
-        ready = next((p for p in left if not _waits(p, written - {o for m in made for o in m.outputs})), None)
+        ready = next((p for p in left if not reads[p] & (missing - set(p.outputs))), None)
         if ready is None:
             return None
         left.remove(ready)
         made.append(ready)
+        missing -= set(ready.outputs)
     return made
-
-
-def _waits(piece: Piece, missing: set[int]) -> bool:
-    return bool(set(piece.graph.inputs) & (missing - set(piece.outputs)))

@@ -57,17 +57,24 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """`inputs` are the arguments that it reads, `outputs` what it returns; `nodes` in order."""
+    """`inputs` are the arguments that it reads, `outputs` what it returns; `nodes` in order. `aliases` are inputs that
+    stand for another one once more, in a second role."""
 
     values: dict[int, Value]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     nodes: tuple[Node, ...]
+    aliases: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def cases(self) -> int:
         """How many sizes it was read at."""
         return len(self.nodes[0].params)
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The value behind each input."""
+        return tuple(self.aliases.get(i, i) for i in self.inputs)
 
     def makers(self) -> dict[int, Node]:
         return {out: node for node in self.nodes for out in node.outputs}
@@ -199,7 +206,7 @@ def _folded(eqn: Any, operands: Sequence[Any]) -> list[Literal] | None:
     if not operands or not all(isinstance(o, Literal) for o in operands):
         return None
     out: Any = eqn.outvars[0].aval
-    if eqn.primitive.name in LAYOUT:
+    if eqn.primitive.name in LAYOUT | {"slice"}:
         return [Literal(operands[0].values, out.dtype.name)]
     if out.shape or len(eqn.outvars) != 1:
         return None

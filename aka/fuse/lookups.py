@@ -8,7 +8,6 @@ from aka.fuse import phrases
 from aka.fuse.axes import picked
 from aka.fuse.graph import Node
 from aka.fuse.local import Local, Slots
-from aka.fuse.sizes import NoFit
 
 if TYPE_CHECKING:
     from aka.fuse.body import Body
@@ -40,14 +39,17 @@ def iota(body: Body, node: Node) -> None:
     if dim is None:
         body.locals[node.outputs[0]] = Local("0", (), dtype)
         return
+    if dim.axis in body.plan.squeezed:
+        at_once = f"jnp.full((1, 1), pl.program_id({body.plan.grid.index(dim.axis)}), jnp.int32)"
+        text = f"{at_once}.astype(jnp.float32)" if dtype == "float32" else at_once
+        body.let(node, text, (None, None), dtype, "index")
+        return
     slots = body.padded([dim])
     at = slots.index(dim)
     text = f"lax.broadcasted_iota(jnp.int32, ({body.lengths(slots)}), {at})"
     if dim.axis in body.plan.grid:
         step = body.length(dim) if dim.axis in body.block_names else body.size(dim.factor)
         text = f"pl.program_id({body.plan.grid.index(dim.axis)}) * {step} + {text}"
-    if dim.axis in body.plan.squeezed:
-        raise NoFit("an index along a batch axis")
     if dtype == "float32":
         text = f"({text}).astype(jnp.float32)"
     body.let(node, text, slots, dtype, "index")

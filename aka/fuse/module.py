@@ -6,6 +6,7 @@ import keyword
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from aka.fuse.beside import MOVES
 from aka.fuse.cuts import Split
 from aka.fuse.graph import Graph, Node
 from aka.fuse.plan import Plan
@@ -33,31 +34,33 @@ TUNED_PARAMS = {params}
 
 
 @dataclass(frozen=True)
-class Template:
-    """A written template: `how` it is built in words, and its source."""
+class Module:
+    """A candidate module's source, and the names of the block sizes of each of its kernels in order."""
 
-    name: str
-    how: str
     source: str
-    seconds: float
+    params: tuple[tuple[str, ...], ...]
 
 
 def module(
     graph: Graph, split: Split, chosen: Sequence[Plan], names: Sequence[str], words: Mapping[Size, str], about: str
-) -> str:
-    """The source of a split with one plan for each of its pieces. `names` are the op's input leaves. Raises NoFit where
-    a body cannot be written."""
+) -> Module:
+    """A split with one plan for each of its pieces. `names` are the op's input leaves. Raises NoFit where a body cannot
+    be written."""
     variables = dict(zip(graph.inputs, distinct(names), strict=True))
     sizes = known_sizes(graph, list(variables.values()), words)
-    single = len(split.pieces) == 1 and not split.layout and split.pieces[0].graph.inputs == graph.inputs
+    only = split.pieces[0].graph
+    single = (
+        len(split.pieces) == 1 and not split.layout and (only.inputs, only.outputs) == (graph.inputs, graph.outputs)
+    )
     written = [_written(p, i, single, variables, words, len(split.pieces), sizes.names) for i, p in enumerate(chosen)]
     params = {k: v for w in written for k, v in w.params.items()}
     text = HEAD.format(about=about, params=repr(params))
-    text += "\n\n".join([HELPERS, *(w.text + "\n" for w in written)])
+    texts = [w.text + "\n" for w in written]
+    text += "\n\n".join([HELPERS, *([MOVES] if any("_behind(" in t or "_ahead(" in t for t in texts) else []), *texts])
     if not single:
         text += "\n\n" + _kernel(graph, split, written, variables, sizes) + "\n"
     choices = {k: v for w in written for k, v in w.choices.items()}
-    return text + f"\n\n{_space(choices)}"
+    return Module(text + f"\n\n{_space(choices)}", tuple(tuple(w.params) for w in written))
 
 
 def _written(
@@ -66,7 +69,8 @@ def _written(
 ) -> Written:  # fmt: skip
     if single:
         return Writer(plan, "kernel", [variables[v] for v in plan.graph.inputs], words).write()
-    names = [variables.get(v, f"x{i}") for i, v in enumerate(plan.graph.inputs)]
+    names = [variables.get(v, f"x{i}") for i, v in enumerate(plan.graph.sources)]
+    names = [n + plan.axes.role(v) for n, v in zip(names, plan.graph.inputs, strict=True)]
     prefix = f"{index + 1}_" if count > 1 else ""
     return Writer(plan, f"_step{index + 1}", distinct(names), words, prefix, outer).write()
 
@@ -97,7 +101,7 @@ def _kernel(graph: Graph, split: Split, written: Sequence[Written], variables: M
 
     place()
     for piece, made in zip(split.pieces, written, strict=True):
-        arguments = [known[v] for v in piece.graph.inputs] + [f"{p}={p}" for p in (*made.handed, *made.params)]
+        arguments = [known[v] for v in piece.graph.sources] + [f"{p}={p}" for p in (*made.handed, *made.params)]
         sizes.used |= set(made.handed)
         targets = [f"v{v}" for v in piece.outputs]
         lines.append(f"{', '.join(targets)} = {made.function}({', '.join(arguments)})")

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aka.fuse.axes import REDUCTIONS, Axes, Dim
 from aka.fuse.graph import LAYOUT, Graph, Node
-from aka.fuse.sizes import NoFit
+from aka.fuse.halos import with_halos
+from aka.fuse.joined import joined
+from aka.fuse.roles import apart
+from aka.fuse.sizes import ITEMSIZE, NoFit, is_unit
 
-ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "bfloat16": 2, "float16": 2, "int16": 2, "float64": 8, "int64": 8}
 MIB = 1 << 20
 BYTE_ROWS = 32
 """Rows of a tile of 8-bit numbers; blocks of wider ones may have as few as ROWS."""
@@ -23,6 +25,16 @@ ROWS = 8
 LANES = 128
 HELD = 3
 """Values of the largest kind that a body is taken to hold at once."""
+TIGHT = 2
+"""The same where no blocks fit otherwise: an elementwise chain over what is held whole may get by with it."""
+DEEP = 1.15
+"""What a plan pays for blocks of three dimensions or more: most operations on them are slower, and v5e's simulator
+gives no cycles for them."""
+LONG_BODY, LONG_TOLL = 1 << 19, 0.05
+"""Elements of a body's largest value from which on each doubling costs so much: its operations are unrolled, and a long
+program is slow to compile and too long to simulate, for next to nothing."""
+ANGLES, ANGLE = {"cos", "sin", "tan"}, 35
+"""How many plain operations a function of an angle costs (from v5e's cycles of a kernel that repeats them 32 times)."""
 MAX_POINTS = 4000
 """Combinations of block sizes that are weighed; beyond, only every other choice of each axis."""
 
@@ -55,6 +67,7 @@ class Plan:
     blocks: dict[int, int] = field(default_factory=dict)
     choices: dict[int, list[int]] = field(default_factory=dict)
     seconds: float = math.inf
+    held: int = HELD
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -62,20 +75,26 @@ class Plan:
 
 
 def plans(graph: Graph, machine: Machine) -> list[Plan]:
-    """The best plan without a streamed axis and the best for each axis that can be streamed, by rough time. Raises
-    NoFit if none fits in VMEM."""
+    """The best plan without a streamed axis and the best for each axis that can be streamed, by rough time; with each
+    choice of axes that are taken one step at a time. Raises NoFit if none fits in VMEM."""
+    graph = with_halos(apart(graph))
     axes = Axes.of(graph)
     axes.merge_neighbours()
     free = [a for a in axes if _is_free(axes, a)]
+    made = _fitting(axes, free, machine, HELD) or _fitting(axes, free, machine, TIGHT)
+    if not made:
+        raise NoFit(f"no blocks of it fit in VMEM: {_why(axes, free)}")
+    return sorted(made, key=lambda p: p.seconds)
+
+
+def _fitting(axes: Axes, free: Sequence[int], machine: Machine, held: int) -> list[Plan]:
     made = []
     for stream in [None, *(a for a in axes if a not in free)]:
         sums = () if stream is None else accumulators(axes, stream)
         if sums is not None:
-            best = _best(axes, free, stream, sums, machine)
-            made += [best] if best else []
-    if not made:
-        raise NoFit(f"no blocks of it fit in VMEM: {_why(axes, free)}")
-    return sorted(made, key=lambda p: p.seconds)
+            found = (_best(axes, free, single, stream, sums, machine, held) for single in _singles(axes, free))
+            made += [plan for plan in found if plan is not None]
+    return made
 
 
 def _is_free(axes: Axes, axis: int) -> bool:
@@ -109,20 +128,49 @@ def accumulators(axes: Axes, axis: int) -> tuple[Node, ...] | None:
 
 
 def _canonical(axes: Axes, value: int) -> set[int]:
-    return {d.axis for d in axes.layout(value)}
+    """Its axes; the axis that they are beside for the rows beside a block."""
+    return {axes.halos[d.axis].main if d.axis in axes.halos else d.axis for d in axes.layout(value)}
 
 
-def _best(axes: Axes, free: Sequence[int], stream: int | None, sums: tuple[Node, ...], machine: Machine) -> Plan | None:
-    squeezed = tuple(a for a in free if _is_batch(axes, a))
+def _singles(axes: Axes, free: Sequence[int]) -> list[tuple[int, ...]]:
+    """Which axes may be taken one step at a time: the batch axes of matrix products, and any more where blocks would
+    have three dimensions or more without."""
+    batches = {a for a in free if a in axes.batches}
+    values = {*axes.graph.inputs, *axes.graph.outputs, *(o for n in axes.graph.nodes for o in n.outputs)}
+    lanes = {axes.layout(v)[-1].axis for v in axes.graph.inputs if axes.role(v)}
+    taken = {*batches, *lanes, *(h.main for h in axes.halos.values())}
+    others = [a for a in free if a not in taken and _in_units(axes, a, values)]
+    made = [batches]
+    for count in range(1, len(others) + 1):
+        for more in itertools.combinations(others, count):
+            before = batches | set(more[:-1])
+            if any(len(_canonical(axes, v) - before) > 2 and more[-1] in _canonical(axes, v) for v in values):
+                made.append(batches | set(more))
+    return [tuple(a for a in free if a in single) for single in made]
+
+
+def _in_units(axes: Axes, axis: int, values: Collection[int]) -> bool:
+    return all(is_unit(d.factor) for v in values for d in axes.layout(v) if d.axis == axis)
+
+
+def _best(
+    axes: Axes,
+    free: Sequence[int],
+    squeezed: tuple[int, ...],
+    stream: int | None,
+    sums: tuple[Node, ...],
+    machine: Machine,
+    held: int,
+) -> Plan | None:
     blocked = [a for a in free if a not in squeezed]
     choices = {a: _values(axes, a, a == stream) for a in [*blocked, *([stream] if stream is not None else [])]}
     best: Plan | None = None
     for order in itertools.permutations(blocked) if len(blocked) <= 3 else [tuple(blocked)]:
-        plan = Plan(axes.graph, axes, squeezed, order, stream, sums, {}, choices)
+        plan = Plan(axes.graph, axes, squeezed, order, stream, sums, {}, choices, held=held)
         for blocks in _points(choices):
             seconds = rough_seconds(plan, blocks, machine)
             if seconds is not None and (best is None or seconds < best.seconds):
-                best = Plan(axes.graph, axes, squeezed, order, stream, sums, blocks, choices, seconds)
+                best = Plan(axes.graph, axes, squeezed, order, stream, sums, blocks, choices, seconds, held)
     if best is None:
         return None
     near = {
@@ -132,12 +180,7 @@ def _best(axes: Axes, free: Sequence[int], stream: int | None, sums: tuple[Node,
         )
         for a, v in choices.items()
     }
-    return Plan(best.graph, axes, squeezed, best.cut, stream, sums, best.blocks, near, best.seconds)
-
-
-def _is_batch(axes: Axes, axis: int) -> bool:
-    """One step at a time: batch axes of matrix products."""
-    return axis in axes.batches
+    return Plan(best.graph, axes, squeezed, best.cut, stream, sums, best.blocks, near, best.seconds, held)
 
 
 def _points(choices: Mapping[int, Sequence[int]]) -> Iterator[dict[int, int]]:
@@ -154,7 +197,7 @@ def _values(axes: Axes, axis: int, streamed: bool) -> list[int]:
     size = axes.size(axis)[0]
     ends = [(v, _from_end(axes, v, axis)) for v in (*axes.graph.inputs, *axes.graph.outputs)]
     places = [(*e, axes.graph.values[v].dtype) for v, e in ends if e is not None]
-    least = max((unit_at(place, dtype) for place, _, dtype in places), default=1)
+    least = max(axes.halo_rows(axis), *(unit_at(place, dtype) for place, _, dtype in places), 1)
     factor = min((f for p, f, _ in places if p == 0), default=1)
     unit = max(1, least // math.gcd(least, factor)) if least == LANES else least
     if streamed and 1 < least < LANES:
@@ -188,6 +231,9 @@ def block_lengths(plan: Plan, value: int, blocks: Mapping[int, int]) -> list[int
 
 
 def _length(plan: Plan, dim: Dim, blocks: Mapping[int, int]) -> int:
+    halo = plan.axes.halos.get(dim.axis)
+    if halo is not None:
+        return min(plan.axes.halo_rows(halo.main), blocks.get(halo.main, plan.axes.size(halo.main)[0]))
     return blocks.get(dim.axis, plan.axes.size(dim.axis)[0]) * dim.factor[0]
 
 
@@ -212,14 +258,29 @@ def rough_seconds(plan: Plan, blocks: Mapping[int, int], machine: Machine) -> fl
         last = max((i for i, a in enumerate(plan.grid) if a in own), default=-1)
         visits = math.prod(extents[a] for a in plan.grid[: last + 1])
         block = padded_bytes(lengths, ITEMSIZE.get(plan.graph.values[value].dtype, 4))
-        moved += visits * block
+        moved += visits * block + (2 * _all_bytes(plan, value) if _is_transposed(plan, value) else 0)
         fill += block
     matrix, vector = _work(plan, blocks)
     busy = max(moved / machine.bytes_per_s, steps * vector / machine.elements_per_s)
     matrix_s = sum(steps * flops / machine.flops(dtype) for flops, dtype in matrix)
     # The first block comes in and the last one goes out with nothing beside it.
     toll = steps * machine.step_s + fill / machine.bytes_per_s
-    return max(busy, matrix_s) + 0.2 * min(busy, matrix_s) + toll
+    deep = any(len(_canonical(axes, v) - set(plan.squeezed)) > 2 for n in plan.graph.nodes for v in n.outputs)
+    widest = largest(plan, blocks)
+    elements = 1 if widest is None else math.prod(block_lengths(plan, widest, blocks))
+    length = 1 + LONG_TOLL * max(0.0, math.log2(elements / LONG_BODY))
+    return (max(busy, matrix_s) + 0.2 * min(busy, matrix_s)) * (DEEP if deep else 1.0) * length + toll
+
+
+def _is_transposed(plan: Plan, value: int) -> bool:
+    """Whether XLA has to transpose it, so that the axes that are taken one step at a time come first."""
+    single = [d.axis in plan.squeezed for d in plan.axes.layout(value)]
+    return single != sorted(single, reverse=True) and joined(plan.axes, plan.squeezed, value) is None
+
+
+def _all_bytes(plan: Plan, value: int) -> int:
+    sizes = [plan.axes.whole(d)[0] for d in plan.axes.layout(value)]
+    return math.prod(sizes) * ITEMSIZE.get(plan.graph.values[value].dtype, 4)
 
 
 def _work(plan: Plan, blocks: Mapping[int, int]) -> tuple[list[tuple[float, str]], float]:
@@ -232,9 +293,15 @@ def _work(plan: Plan, blocks: Mapping[int, int]) -> tuple[list[tuple[float, str]
             (contract, _), _ = node.params[0]["dimension_numbers"]
             dims = [plan.axes.dims(node.arrays[0])[i] for i in contract]
             depth = math.prod(_length(plan, d, blocks) for d in dims if d and plan.axes.merged(d.axis) == d.axis)
-            matrix.append((2.0 * math.prod(out) * depth, plan.graph.values[node.arrays[0]].dtype))
+            # A few rows take as long as the weights take to load.
+            rows = min(
+                [_length(plan, d, blocks) for d in plan.axes.layout(node.outputs[0]) if d.axis in plan.axes.halos],
+                default=LANES,
+            )
+            flops = 2.0 * math.prod(out) * depth * max(1.0, LANES / rows)
+            matrix.append((flops, plan.graph.values[node.arrays[0]].dtype))
         elif node.op not in LAYOUT and node.op != "iota":
-            vector += max(lengths)
+            vector += max(lengths) * (ANGLE if node.op in ANGLES else 1)
     return matrix, vector
 
 
@@ -250,9 +317,9 @@ def vmem_bytes(plan: Plan, blocks: Mapping[int, int]) -> int:
 
 
 def held_bytes(plan: Plan, blocks: Mapping[int, int]) -> int:
-    """HELD of the largest values of the body, in float32."""
+    """`held` of the largest values of the body, in float32."""
     value = largest(plan, blocks)
-    return 0 if value is None else HELD * padded_bytes(block_lengths(plan, value, blocks), 4)
+    return 0 if value is None else plan.held * padded_bytes(block_lengths(plan, value, blocks), 4)
 
 
 def largest(plan: Plan, blocks: Mapping[int, int]) -> int | None:

@@ -27,6 +27,17 @@ def dot(body: Body, node: Node) -> tuple[str, Slots, str]:
     return text, out, kind
 
 
+def _is_better_turned(body: Body, out: Slots) -> bool:
+    """Whether most values of the op have the product's two axes the other way round."""
+    first, second = (d.axis if d is not None else None for d in out)
+    turned = 0
+    for value in (o for n in body.plan.graph.nodes for o in n.outputs):
+        layout = [d.axis for d in body.plan.axes.layout(value)]
+        if first in layout and second in layout:
+            turned += 1 if layout.index(second) < layout.index(first) else -1
+    return turned > 0
+
+
 def dot_operands(body: Body, node: Node) -> tuple[tuple[str, Slots], tuple[str, Slots], Slots, set[int]]:
     (lc, _), (lb, _) = node.params[0]["dimension_numbers"]
     axes = body.plan.axes
@@ -39,7 +50,10 @@ def dot_operands(body: Body, node: Node) -> tuple[tuple[str, Slots], tuple[str, 
     sides = [_side(body, v, contract) for v in node.arrays]
     free = [[d for d in slots if d is None or d.axis not in contract] for _, slots, _ in sides]
     merged = [outer or inner for inner, (_, _, outer) in zip(free, sides, strict=True)]
-    return sides[0][:2], sides[1][:2], (*merged[0], *merged[1]), contract
+    out = (*merged[0], *merged[1])
+    if len(out) == 2 and _is_better_turned(body, out):
+        sides, out = sides[::-1], out[::-1]
+    return sides[0][:2], sides[1][:2], out, contract
 
 
 def _side(body: Body, value: int, contract: set[int]) -> tuple[str, Slots, list[Dim | None]]:

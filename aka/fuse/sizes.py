@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Size = tuple[int, ...]
+ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "bfloat16": 2, "float16": 2, "int16": 2, "float64": 8, "int64": 8}
 
 
 class NoFit(Exception):
@@ -29,13 +30,19 @@ def over(a: Size, b: Size) -> Size | None:
     return tuple(x // y for x, y in zip(a, b, strict=True))
 
 
+def tile_rows(dtype: str) -> int:
+    """Rows of a tile in VMEM: 8 of 32 bits, more of narrower numbers."""
+    return max(8, 32 // ITEMSIZE.get(dtype, 4))
+
+
 @dataclass
 class Sizes:
     """Names of sizes. `origins` tells which argument's shape gives a named size; `used` collects what was asked for;
-    names in `taken` mean something else where the sizes are written."""
+    names in `taken` mean something else where the sizes are written; `numbers` are sizes that never change."""
 
     cases: int
     taken: frozenset[str] = frozenset()
+    numbers: frozenset[int] = frozenset()
     names: dict[Size, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -64,17 +71,33 @@ class Sizes:
             difference = tuple(a - b for a, b in zip(size, other, strict=True))
             if is_constant(difference):
                 return f"{self._name(other)} {'-' if difference[0] < 0 else '+'} {abs(difference[0])}"
+        for chosen, divisor in self._fractions(size):
+            return f"{' * '.join(map(self._name, chosen))} // {divisor}"
         raise NoFit(
             f"a size of {size[0]} that follows from no argument's shape (does it hang on a CONFIG value alone?)"
         )
 
     def _products(self, size: Size) -> list[list[str]]:
+        found: list[tuple[tuple[Size, ...], int]] = []
         for count in (1, 2, 3):
             for chosen in itertools.combinations_with_replacement(self.names, count):
                 rest = over(size, times(*chosen))
                 if rest is not None and is_constant(rest):
-                    return [[*map(self._name, chosen), *([str(rest[0])] if rest[0] != 1 else [])]]
-        return []
+                    found.append((chosen, rest[0]))
+        # A product of names alone is no chance hit, as one with some factor may be.
+        best = min(found, key=lambda f: f[1] != 1, default=None)
+        return [] if best is None else [[*map(self._name, best[0]), *([str(best[1])] if best[1] != 1 else [])]]
+
+    def _fractions(self, size: Size) -> list[tuple[tuple[Size, ...], int]]:
+        """Products of named sizes that are so many times this one: first those by a number that is a size itself (the
+        elements of a group of channels)."""
+        found = []
+        for count in (2, 3, 4):
+            for chosen in itertools.combinations_with_replacement(self.names, count):
+                quotient = over(times(*chosen), size)
+                if quotient is not None and is_constant(quotient):
+                    found.append((chosen, quotient[0]))
+        return sorted(found, key=lambda f: f[1] not in self.numbers)
 
     def _name(self, size: Size) -> str:
         self.used.add(self.names[size])

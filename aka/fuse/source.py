@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from aka.fuse.axes import Dim
 from aka.fuse.body import Body, padded
 from aka.fuse.graph import Graph, Node
+from aka.fuse.joined import Joined, always_fits, joined
 from aka.fuse.local import Slots
-from aka.fuse.plan import HELD, ITEMSIZE, Plan, largest, unit_at
-from aka.fuse.sizes import NoFit, Size, Sizes, is_unit
+from aka.fuse.plan import Plan, largest, unit_at
+from aka.fuse.sizes import ITEMSIZE, NoFit, Size, Sizes, is_constant, is_unit, times
 
 INDENT = "    "
 RESERVED = frozenset({"jax", "jnp", "lax", "pl", "pltpu", "functools", "math", "Any", "made", "needed", "kernel"})
@@ -39,7 +40,8 @@ def _vmem_bytes(moved: list[tuple[int, ...]], held: list[tuple[int, ...]]) -> in
 
 def known_sizes(graph: Graph, names: Sequence[str], words: Mapping[Size, str]) -> Sizes:
     """The sizes that a graph's inputs show, by the names of these as parameters; `words` are better names for some."""
-    sizes = Sizes(graph.cases, frozenset({*names, *RESERVED}))
+    numbers = frozenset(s[0] for v in graph.values.values() for s in v.shape if is_constant(s))
+    sizes = Sizes(graph.cases, frozenset({*names, *RESERVED}), numbers)
     for value, name in zip(graph.inputs, names, strict=True):
         for i, size in enumerate(graph.values[value].shape):
             sizes.learn(size, f"{name}.shape[{i}]", words.get(size, f"{name}_{i}"))
@@ -68,6 +70,7 @@ class End:
     squeezed: int
     order: tuple[int, ...]
     scalar: bool
+    joined: Joined | None = None
 
 
 class Writer:
@@ -90,8 +93,13 @@ class Writer:
         self.blocks = {a: self._axis_name(a, prefix, words) for a in plan.blocks}
         if len(set(self.blocks.values())) < len(self.blocks):
             self.blocks = {a: f"{n}_{a}" for a, n in self.blocks.items()}
+        # What lies beside a block has its length, too, by a name.
+        self.edges = {
+            a: f"edge_{self._axis_name(h.main, prefix, words).removeprefix('block_')}"
+            for a, h in plan.axes.halos.items()
+        }
         refs = {v: f"{n}_ref" for v, n in zip(plan.graph.inputs, names, strict=True)}
-        self.body = Body(plan, self.sizes, refs, self.blocks)
+        self.body = Body(plan, self.sizes, refs, {**self.blocks, **self.edges})
         self.outputs = [f"out{i if len(plan.graph.outputs) > 1 else ''}_ref" for i in range(len(plan.graph.outputs))]
 
     def _axis_name(self, axis: int, prefix: str, words: Mapping[Size, str]) -> str:
@@ -123,7 +131,7 @@ class Writer:
             lines = body.lines
         else:
             lines = self._streamed(sums)
-        statics = sorted(body.used & {*self.sizes.origins, *self.blocks.values()})
+        statics = sorted(body.used & {*self.sizes.origins, *self.blocks.values(), *self.edges.values()})
         self.statics = statics
         refs = [*(f"{n}_ref" for n in self.names), *self.outputs, *sums]
         head = f"def {self._body_name}({', '.join(f'{r}: Any' for r in refs)}"
@@ -178,8 +186,15 @@ class Writer:
         if any(not is_unit(d.factor) for d in squeezed):
             raise NoFit("a batch axis that is part of a larger dimension")
         rest = padded(self.body, value)
-        order = tuple([layout.index(d) for d in [*squeezed, *(d for d in layout if d not in squeezed)]])
-        return End(value, (*squeezed, *rest), len(squeezed), order, not layout)
+        order = tuple(sorted(range(len(layout)), key=lambda i: layout[i].axis not in self.plan.squeezed))
+        return End(
+            value,
+            (*squeezed, *rest),
+            len(squeezed),
+            order,
+            not layout,
+            joined(self.plan.axes, self.plan.squeezed, value),
+        )
 
     def _call(self) -> str:
         plan = self.plan
@@ -188,9 +203,7 @@ class Writer:
         inputs = ",\n".join(self._given(e, n) for e, n in zip(ends, self.names, strict=True))
         in_specs = "\n".join(self._spec(e) + "," for e in ends)
         out_specs = "\n".join(self._spec(o) + "," for o in outs)
-        shapes = "\n".join(
-            f"jax.ShapeDtypeStruct(({self._full(o.entries)}), jnp.{self._stored_dtype(o.value)})," for o in outs
-        )
+        shapes = "\n".join(f"jax.ShapeDtypeStruct({self._shape(o)}, jnp.{self._stored_dtype(o.value)})," for o in outs)
         scratch = ", ".join(
             f"pltpu.VMEM(({', '.join(map(self.body.length, s))}), jnp.{self._sum_dtype(n)})"
             for n, s in zip(plan.accumulators, self.sum_slots.values(), strict=True)
@@ -202,7 +215,8 @@ class Writer:
         body = f"functools.partial({self._body_name}{statics})" if statics else f"{self._body_name}"
         vmem = self._vmem(ends, outs)
         returned = ", ".join(self._returned(o, f"made[{i}]") for i, o in enumerate(outs))
-        blocks = [self._clamp(a) for a in plan.blocks]
+        blocks = [*(self._clamp(a) for a in plan.blocks), *dict.fromkeys(map(self._edge, self.edges))]
+        blocks += dict.fromkeys(self._fitting(e.joined) for e in (*ends, *outs) if e.joined and self._fits(e.joined))
         made = f"""needed = {vmem}
 made = pl.pallas_call(
     {body},
@@ -239,14 +253,22 @@ return {returned}"""
 
     def _clamp(self, axis: int) -> str:
         name, size = self.blocks[axis], self.sizes.expression(self.plan.axes.size(axis))
-        if axis == self.plan.stream:
-            return f"{name} = _divisor({size}, {name})"
         unit, factor = self._unit(axis)
+        if axis == self.plan.stream and is_unit(factor):
+            return f"{name} = _divisor({size}, {name})"
+        if axis == self.plan.stream:  # each step along it is several elements: whole tiles, and no part of a step
+            fits = f"{size} % b == 0 and b * ({self.sizes.expression(factor)}) % {unit} == 0"
+            return f"{name} = next((b for b in range({name}, 0, -1) if {fits}), {size})"
         return f"{name} = _block({size}, {name}, {self.sizes.expression(factor)}, {unit})"
+
+    def _edge(self, halo: int) -> str:
+        main = self.plan.axes.halos[halo].main
+        whole = self.blocks.get(main) or self.sizes.expression(self.plan.axes.size(main))
+        return f"{self.edges[halo]} = min({self.plan.axes.halo_rows(main)}, {whole})"
 
     def _unit(self, axis: int) -> tuple[int, Size]:
         """What the axis's blocks must be multiples of by its place in the arrays, and its factor there."""
-        unit, factor = 1, (1,) * self.sizes.cases
+        unit, factor = max(1, self.plan.axes.halo_rows(axis)), (1,) * self.sizes.cases
         for value in (*self.plan.graph.inputs, *self.plan.graph.outputs):
             for i, d in enumerate(reversed(padded(self.body, value))):
                 wanted = unit_at(i, self.plan.graph.values[value].dtype)
@@ -262,12 +284,82 @@ return {returned}"""
         if end.scalar and end.value in self.plan.graph.inputs:
             return "pl.BlockSpec(memory_space=pltpu.SMEM)"
         variables = [f"i{n}" for n in range(len(self.plan.grid))]
+
+        def text(shape: Sequence[str], index: Sequence[str]) -> str:
+            return f"pl.BlockSpec(({', '.join(shape)}), lambda {', '.join(variables)}: ({', '.join(index)}))"
+
         shape = ["None" if i < end.squeezed else self.body.length(d) for i, d in enumerate(end.entries)]
-        index = [
-            variables[self.plan.grid.index(d.axis)] if d is not None and d.axis in self.plan.grid else "0"
-            for d in end.entries
-        ]
-        return f"pl.BlockSpec(({', '.join(shape)}), lambda {', '.join(variables)}: ({', '.join(index)}))"
+        usual = text(shape, [self._index(d, variables) for d in end.entries])
+        if end.joined is None:
+            return usual
+        head, last = end.joined.head, end.joined.last
+        shape = ["None" if d.axis in self.plan.squeezed else self.body.length(d) for d in (*head, last)]
+        index = [self._index(d, variables) for d in head] + [self._along_lanes(end.joined, variables)]
+        return self._either(text(shape, index), usual, end.joined)
+
+    # Heads along lanes
+
+    def _fits(self, made: Joined) -> str:
+        """The variable that tells whether blocks along the joined lanes are whole tiles; empty if they always are."""
+        if always_fits(self.plan.axes, self.plan.blocks, made):
+            return ""
+        name = self.blocks.get(made.last.axis) or self.sizes.expression(self.plan.axes.whole(made.last))
+        return f"fits_{name.removeprefix('block_').replace(' ', '').replace('*', '_')}"
+
+    def _fitting(self, made: Joined) -> str:
+        size = self.sizes.expression(self.plan.axes.whole(made.last))
+        block = self.blocks.get(made.last.axis)
+        condition = f"({size}) % 128 == 0" if block is None else f"{block} % 128 == 0 and ({size}) % {block} == 0"
+        return f"{self._fits(made)} = {condition}"
+
+    def _either(self, with_joined: str, without: str, made: Joined) -> str:
+        fits = self._fits(made)
+        return with_joined if not fits else f"({with_joined} if {fits} else {without})"
+
+    def _along_lanes(self, made: Joined, variables: Sequence[str]) -> str:
+        """Which block along the joined lanes a step reads, in blocks of the lanes' own length."""
+        first, *others = made.mid
+        text = self._index(first, variables)
+        for d in others:
+            size = self.sizes.expression(self.plan.axes.whole(d))
+            text = f"{_factor(text)} * {_factor(size)} + {self._index(d, variables)}"
+        if made.last.axis not in self.blocks:
+            return text
+        blocks = f"({self.sizes.expression(self.plan.axes.whole(made.last))} // {self.blocks[made.last.axis]})"
+        return f"{_factor(text)} * {blocks} + {self._index(made.last, variables)}"
+
+    def _shape(self, end: End) -> str:
+        usual = f"({self._full(end.entries)})"
+        if end.joined is None:
+            return usual
+        return self._either(f"({self._joined_shape(end.joined)})", usual, end.joined)
+
+    def _joined_shape(self, made: Joined) -> str:
+        lanes = times(*(self.plan.axes.whole(d) for d in (*made.mid, made.last)))
+        return ", ".join(
+            [*(self.sizes.expression(self.plan.axes.whole(d)) for d in made.head), self._product(made, lanes)]
+        )
+
+    def _product(self, made: Joined, lanes: Size) -> str:
+        try:
+            return self.sizes.expression(lanes)
+        except NoFit:
+            return " * ".join(f"({self.sizes.expression(self.plan.axes.whole(d))})" for d in (*made.mid, made.last))
+
+    def _index(self, dim: Dim | None, variables: Sequence[str]) -> str:
+        """Which block along a dimension a step reads, in blocks of its own length."""
+        halo = None if dim is None else self.plan.axes.halos.get(dim.axis)
+        axis = halo.main if halo is not None else dim.axis if dim is not None else None
+        if dim is None or axis not in self.plan.grid:
+            return "0"
+        step = variables[self.plan.grid.index(axis)]
+        if halo is None:
+            return step
+        edge = self.edges[dim.axis]
+        if not halo.ahead:
+            return f"jnp.maximum({step} * ({self.blocks[axis]} // {edge}) - 1, 0)"
+        last = f"pl.cdiv({self.sizes.expression(self.plan.axes.size(axis))}, {edge}) - 1"
+        return f"jnp.minimum(({step} + 1) * ({self.blocks[axis]} // {edge}), {last})"
 
     def _full(self, entries: Sequence[Dim | None]) -> str:
         return ", ".join("1" if d is None else self.sizes.expression(self.plan.axes.whole(d)) for d in entries)
@@ -279,6 +371,12 @@ return {returned}"""
         if end.scalar:
             wide = "jnp.int32" if "int" in dtype or dtype == "bool" else "jnp.float32"
             return f"{name}.astype({wide}).reshape(1)"
+        usual = self._rearranged(end, text)
+        if end.joined is None:
+            return usual
+        return self._either(f"{text}.reshape({self._joined_shape(end.joined)})", usual, end.joined)
+
+    def _rearranged(self, end: End, text: str) -> str:
         layout = self.plan.axes.layout(end.value)
         shape = self.plan.graph.values[end.value].shape
         merged = [self.plan.axes.whole(d) for d in layout]
@@ -292,6 +390,13 @@ return {returned}"""
 
     def _returned(self, end: End, text: str) -> str:
         """The op's output from the kernel's."""
+        made = self._restored(end, text)
+        if end.joined is not None:
+            shape = ", ".join(self.sizes.expression(s) for s in self.plan.graph.values[end.value].shape)
+            made = self._either(f"{text}.reshape({shape})", made, end.joined)
+        return f"{made}.astype(jnp.bool_)" if self.plan.graph.values[end.value].dtype == "bool" else made
+
+    def _restored(self, end: End, text: str) -> str:
         layout = self.plan.axes.layout(end.value)
         shape = self.plan.graph.values[end.value].shape
         own = [(1,) * self.sizes.cases if d is None else self.plan.axes.whole(d) for d in end.entries]
@@ -304,7 +409,7 @@ return {returned}"""
         if own != list(shape):
             inner = ", ".join(self.sizes.expression(s) for s in shape)
             text = f"{text}.reshape({inner if shape else '()'})"
-        return f"{text}.astype(jnp.bool_)" if self.plan.graph.values[end.value].dtype == "bool" else text
+        return text
 
     def _stored_dtype(self, value: int) -> str:
         dtype = self.plan.graph.values[value].dtype
@@ -319,11 +424,15 @@ return {returned}"""
         held = [self._block_tuple(s, 4) for s in self.sum_slots.values()]
         value = largest(self.plan, self.plan.blocks)
         if value is not None:
-            held += [f"*[{self._block_tuple(padded(self.body, value), 4)}] * {HELD}"]
+            held += [f"*[{self._block_tuple(padded(self.body, value), 4)}] * {self.plan.held}"]
         return f"_vmem_bytes([{', '.join(moved)}], [{', '.join(held)}])"
 
     def _block_tuple(self, entries: Slots, itemsize: int) -> str:
         return f"({', '.join(map(self.body.length, entries))}, {itemsize})"
+
+
+def _factor(text: str) -> str:
+    return text if text.replace("_", "").isalnum() else f"({text})"
 
 
 def _tuple(items: Sequence[str]) -> str:

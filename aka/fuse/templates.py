@@ -3,26 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from aka.fuse.chain import Arguments, Link, links
 from aka.fuse.cuts import Cutter, Split
 from aka.fuse.graph import read
-from aka.fuse.module import Template, module
+from aka.fuse.interleave import interleaved
+from aka.fuse.module import module
 from aka.fuse.plan import Machine, Plan
+from aka.fuse.shifts import shifted
 from aka.fuse.sizes import NoFit, Size
+from aka.fuse.tail import reshaped_last
+from aka.fuse.ungroup import ungrouped
 
 MAX_TEMPLATES = 6
 HOPELESS = 4.0
 """A template whose rough time is this many times the best one's is not worth a trial."""
 
 
+@dataclass(frozen=True)
+class Template:
+    """A written template: `how` it is built in words, its source, and its kernels one by one if they are several."""
+
+    name: str
+    how: str
+    source: str
+    seconds: float
+    links: tuple[Link, ...] = ()
+
+
 def templates(
-    programs: Sequence[Any], names: Sequence[str], words: Mapping[Size, str], machine: Machine, op: str
+    programs: Sequence[Any],
+    names: Sequence[str],
+    words: Mapping[Size, str],
+    machine: Machine,
+    op: str,
+    ranges: Mapping[int, tuple[int, int]] | None = None,
 ) -> tuple[list[Template], dict[str, str]]:
     """Kernels for an op traced at several sizes (closed jaxprs, the scored case first), cheapest by rough time first;
-    and what was refused, with reasons by name. `names` are its input leaves, `words` what it calls its sizes."""
+    and what was refused, with reasons by name. `names` are its input leaves, `words` what it calls its sizes, `ranges`
+    the least and the largest integer of leaves that have some."""
+    given = Arguments(names, words, ranges or {})
     try:
-        graph = read(programs)
+        graph = ungrouped(reshaped_last(shifted(interleaved(read(programs)))))
         if not graph.nodes:
             raise NoFit("the op computes nothing")
         cutter = Cutter(graph, machine)
@@ -35,13 +59,15 @@ def templates(
         for chosen in _walks(split):
             name, how = _name(split, chosen), _how(chosen)
             try:
-                source = module(graph, split, chosen, names, words, f"{op}: {how}.")
+                about = f"{op}: {how}."
+                written = module(graph, split, chosen, names, words, about)
+                alone = links(graph, split, chosen, written, given, about)
             except NoFit as reason:
                 refused[f"template/{name}"] = str(reason)
                 continue
             while name in made:
                 name += "+"
-            made[name] = Template(name, how, source, sum(p.seconds for p in chosen))
+            made[name] = Template(name, how, written.source, sum(p.seconds for p in chosen), alone)
     ordered = sorted(made.values(), key=lambda t: t.seconds)
     worth = [t for t in ordered if t.seconds <= HOPELESS * ordered[0].seconds]
     return worth[:MAX_TEMPLATES], refused

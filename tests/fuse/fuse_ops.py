@@ -74,6 +74,27 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, -1).astype(v.dtype), v)
 
 
+def segmented(q: Any, k: Any, v: Any, ids: Any) -> Any:
+    """Grouped heads, a window, a bias per head and segment ids, which are read along queries and along keys."""
+    b, s, h, d = q.shape
+    groups = k.shape[2]
+    q = q.reshape(b, s, groups, h // groups, d)
+    scores = jnp.einsum("bqgrd,bkgd->bgrqk", q, k, preferred_element_type=jnp.float32) * d**-0.5
+    at = jnp.arange(s)
+    slopes = 2.0 ** -(jnp.arange(groups, dtype=jnp.float32) + 1)
+    scores = scores + slopes[None, :, None, None, None] * (at[None, :] - at[:, None]).astype(jnp.float32)
+    near = (at[None, :] <= at[:, None]) & (at[:, None] - at[None, :] < 100)
+    keep = near[None] & (ids[:, :, None] == ids[:, None, :])
+    weights = jax.nn.softmax(jnp.where(keep[:, None, None], scores, -1e30), -1).astype(v.dtype)
+    made = jnp.einsum("bgrqk,bkgd->bqgrd", weights, v, preferred_element_type=jnp.float32)
+    return made.reshape(b, s, h * d).astype(q.dtype)
+
+
+def add_then_norm(x: Any, r: Any, g: Any) -> Any:
+    total = x + r
+    return rms(total, g), total
+
+
 def grouped_attention(q: Any, k: Any, v: Any) -> Any:
     repeats = q.shape[2] // k.shape[2]
     k, v = jnp.repeat(k, repeats, axis=2), jnp.repeat(v, repeats, axis=2)
@@ -87,6 +108,63 @@ def rope(x: Any, cos: Any, sin: Any) -> Any:
     return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1)
 
 
+def rotated(x: Any, cos: Any, sin: Any) -> Any:
+    even, odd = x[..., 0::2].astype(jnp.float32), x[..., 1::2].astype(jnp.float32)
+    cos, sin = cos[None, :, None, :], sin[None, :, None, :]
+    return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], -1).reshape(x.shape).astype(x.dtype)
+
+
+def partly_rotated(x: Any, positions: Any) -> Any:
+    inverse = 1e4 ** (-jnp.arange(0, 64, 2, dtype=jnp.float32) / 64)
+    angle = positions.astype(jnp.float32)[..., None, None] * inverse
+    pairs, rest = x[..., :64].reshape(*x.shape[:-1], 32, 2), x[..., 64:]
+    a, b = pairs[..., 0], pairs[..., 1]
+    both = [a * jnp.cos(angle) - b * jnp.sin(angle), a * jnp.sin(angle) + b * jnp.cos(angle)]
+    return jnp.concatenate([jnp.concatenate([p[..., None] for p in both], -1).reshape(*rest.shape[:-1], 64), rest], -1)
+
+
+def every_two(x: Any, angle: Any) -> Any:
+    turned = jnp.stack((-x[..., 1::2], x[..., ::2]), -1).reshape(x.shape)
+    return x * jnp.repeat(jnp.cos(angle), 2, -1) + turned * jnp.repeat(jnp.sin(angle), 2, -1)
+
+
+def in_threes(x: Any, w: Any) -> Any:
+    a, b, c = (x[:, t::3] for t in range(3))
+    return jnp.stack([a + jnp.tanh(b), c * w, a], -1).reshape(x.shape)
+
+
+def taps(x: Any, w: Any, axis: int, before: int) -> Any:
+    """A depthwise convolution along an axis, as slices of a padded array."""
+    edges = [(before, len(w) - 1 - before) if i == axis else (0, 0) for i in range(x.ndim)]
+    padded, size = jnp.pad(x, edges), x.shape[axis]
+    return sum(jax.lax.slice_in_dim(padded, t, t + size, axis=axis) * w[t] for t in range(len(w)))
+
+
+def causal_conv(x: Any, z: Any, w: Any) -> Any:
+    y = jax.nn.silu(taps(x.astype(jnp.float32), w, 1, 3)) * z
+    return (y * jax.lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-6)).astype(x.dtype)
+
+
+def channel_mix(x: Any, mu: Any, w: Any) -> Any:
+    x = rms(x, 1.0)
+    last = jnp.concatenate([jnp.zeros_like(x[:, :1]), x[:, :-1]], 1)
+    return jax.nn.relu((x * mu + last * (1 - mu)) @ w) ** 2
+
+
+def differences(x: Any, w: Any) -> Any:
+    first = jnp.pad((x[:, 1:] - x[:, :-1]) * w, ((0, 0), (1, 0), (0, 0)), constant_values=2.0)
+    return first, jnp.pad(x[:, 2:] - 2 * x[:, 1:-1] + x[:, :-2], ((0, 0), (1, 1), (0, 0)))
+
+
+def projected_conv(x: Any, w: Any, k: Any) -> Any:
+    return jax.nn.silu(taps(x @ w, k, 1, 3))
+
+
+def image_conv(x: Any, w: Any) -> Any:
+    padded, (h, v) = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), x.shape[1:3]
+    return sum(padded[:, i : i + h, j : j + v] * w[i, j] for i in range(3) for j in range(3))
+
+
 def block(x: Any, qkv: Any, out: Any) -> Any:
     b, s, d = x.shape
     parts = [p.reshape(b, s, d // 64, 64).transpose(0, 2, 1, 3) for p in jnp.split(x @ qkv, 3, -1)]
@@ -98,6 +176,35 @@ def mixed(x: Any, w: Any, b: Any) -> Any:
     y = jnp.clip((x @ w.T + b) * 4.0, -10, 10)
     z = jax.scipy.special.logsumexp(y, axis=1, keepdims=True)
     return z * jnp.tanh(jax.nn.softplus(z))
+
+
+def group_norm_images(x: Any, g: Any, b: Any, film: Any) -> Any:
+    """Channels last; two statistics over an image and over the channels of a group; then a scale per image."""
+    split = x.reshape(*x.shape[:3], 8, x.shape[3] // 8)
+    mean, var = split.mean((1, 2, 4), keepdims=True), split.var((1, 2, 4), keepdims=True)
+    y = ((split - mean) / jnp.sqrt(var + 1e-5)).reshape(x.shape) * g + b
+    scale, shift = jnp.split(film, 2, -1)
+    return jax.nn.silu(y * (1.0 + scale[:, None, None]) + shift[:, None, None])
+
+
+def group_norm_planes(x: Any, g: Any) -> Any:
+    """Channels first, and a group's channels and pixels joined in one dimension."""
+    split = x.reshape(x.shape[0], 4, -1)
+    centred = split - split.mean(-1, keepdims=True)
+    y = (centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)).reshape(x.shape)
+    return jax.nn.relu(y * g[None, :, None, None])
+
+
+def gated_group_norm(x: Any, z: Any, g: Any) -> Any:
+    """Every row has its own means; one weight for all groups."""
+    split = (x * jax.nn.silu(z)).reshape(*x.shape[:-1], 4, x.shape[-1] // 4)
+    return (split * jax.lax.rsqrt((split**2).mean(-1, keepdims=True) + 1e-5) * g).reshape(x.shape)
+
+
+def group_quantised(x: Any) -> Any:
+    split = x.reshape(x.shape[0], 4, x.shape[1] // 4)
+    scale = jnp.maximum(jnp.max(jnp.abs(split), -1, keepdims=True), 1e-8) / 127.0
+    return jnp.round(split / scale).astype(jnp.int8).reshape(x.shape), scale[..., 0]
 
 
 def matrices(*shapes: tuple[int, ...], dtype: str = F32) -> list[Spec]:
@@ -120,6 +227,18 @@ CASES = [
     Case("softmax", lambda x: jax.nn.softmax(x, -1), ROWS),
     Case("gelu_exact", lambda x: jax.nn.gelu(x, approximate=False), ROWS),
     Case("add_norm", lambda x, r, g: (rms(x + r, g), x + r), [[s[0], s[0], s[1]] for s in ROWS_AND_SCALE]),
+    Case("add_then_norm", add_then_norm, [[s[0], s[0], s[1]] for s in ROWS_AND_SCALE]),
+    Case("gram", lambda x: jnp.tanh(x @ x.T), [[a[0]] for a in PRODUCT]),
+    Case(
+        "segmented",
+        segmented,
+        [
+            [((2, 256, 4, 64), BF16), *[((2, 256, 2, 64), BF16)] * 2, ((2, 256), I32)],
+            [((1, 128, 6, 64), BF16), *[((1, 128, 3, 64), BF16)] * 2, ((1, 128), I32)],
+            [((3, 384, 2, 64), BF16), *[((3, 384, 1, 64), BF16)] * 2, ((3, 384), I32)],
+        ],
+        top=3,
+    ),
     Case("batch_norm", batch_norm, [[s[0], *matrices(*[s[0][0][1:]] * 2)] for s in ROWS], templates=2),
     Case("column_mean", lambda x: jnp.mean(x * x, 0), ROWS, templates=2),
     Case("middle_max", lambda x: jnp.max(x, 1), [[s[0]] for s in ROWS_AND_SCALE]),
@@ -178,4 +297,72 @@ CASES = [
             matrices((4, 96, 320), (320, 960), (320, 320)),
         ],
     ),
+    Case(
+        "interleaved_rope",
+        lambda q, k, cos, sin: (rotated(q, cos, sin), rotated(k, cos, sin)),
+        [
+            matrices((2, 16, 4, 128), (2, 16, 2, 128), *[(16, 64)] * 2),
+            matrices((1, 32, 2, 64), (1, 32, 1, 64), *[(32, 32)] * 2),
+            matrices((3, 8, 8, 256), (3, 8, 2, 256), *[(8, 128)] * 2),
+        ],
+    ),
+    Case(
+        "partial_rope", partly_rotated, [[((b, s, h, 128), F32), ((b, s), I32)] for b, s, h in ((2, 24, 3), (1, 16, 5))]
+    ),
+    Case("every_two", every_two, [matrices((2, 3, s, d), (s, d // 2)) for s, d in ((16, 128), (24, 64), (8, 256))]),
+    Case("in_threes", in_threes, [matrices((m, n), (n // 3,)) for m, n in ((48, 384), (16, 192), (24, 768))]),
+    Case(
+        "group_norm_images",
+        group_norm_images,
+        [
+            matrices((3, 8, 16, 160), (160,), (160,), (3, 320)),
+            matrices((2, 16, 8, 256), (256,), (256,), (2, 512)),
+            matrices((1, 24, 8, 384), (384,), (384,), (1, 768)),
+        ],
+    ),
+    Case(
+        "group_norm_planes",
+        group_norm_planes,
+        [matrices((2, 64, 8, 128), (64,)), matrices((3, 32, 16, 16), (32,)), matrices((4, 96, 8, 24), (96,))],
+    ),
+    Case(
+        "gated_group_norm",
+        gated_group_norm,
+        [
+            matrices((2, 32, 512), (2, 32, 512), (128,)),
+            matrices((1, 64, 1024), (1, 64, 1024), (256,)),
+            matrices((3, 24, 1536), (3, 24, 1536), (384,)),
+        ],
+    ),
+    Case("group_quantised", group_quantised, [matrices((96, 512)), matrices((40, 1024))]),
+    Case(
+        "causal_conv",
+        causal_conv,
+        [
+            [((2, 48, 128), BF16), ((2, 48, 128), BF16), ((4, 128), F32)],
+            [((1, 40, 256), BF16), ((1, 40, 256), BF16), ((4, 256), F32)],
+        ],
+    ),
+    Case(
+        "channel_mix",
+        channel_mix,
+        [matrices((2, 48, 128), (128,), (128, 256)), matrices((1, 24, 256), (256,), (256, 128))],
+    ),
+    Case("differences", differences, [matrices((2, 48, 128), (128,)), matrices((1, 20, 256), (256,))]),
+    Case(
+        "projected_conv",
+        projected_conv,
+        [matrices((2, 48, 256), (256, 128), (4, 128)), matrices((1, 24, 128), (128, 256), (4, 256))],
+    ),
+    Case(
+        "pooled_conv",
+        lambda x, w: jax.nn.gelu(taps(x, w, 1, 1)).mean(1),
+        [matrices((2, 256, 128), (3, 128)), matrices((1, 384, 256), (3, 256))],
+    ),
+    Case(
+        "time_major_conv",
+        lambda x, w: taps(x, w, 0, 2),
+        [matrices((48, 16, 128), (3, 128)), matrices((20, 8, 256), (3, 256))],
+    ),
+    Case("image_conv", image_conv, [matrices((2, 16, 24, 128), (3, 3, 128)), matrices((1, 24, 16, 256), (3, 3, 256))]),
 ]
