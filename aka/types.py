@@ -150,8 +150,19 @@ class Passage:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """One kernel of a template of several: the workload file that it alone is judged by, its source in the form of a
+    reference kernel, and what the template calls each of its parameters."""
+
+    op: str
+    source: str
+    params: dict[str, str]
+
+
+@dataclass(frozen=True)
 class ReferenceKernel:
-    """A kernel of the library as the offline proposer uses it: what it computes, and its source."""
+    """A kernel of the library as the offline proposer uses it: what it computes, and its source. A template of several
+    kernels has them one by one in `pieces`."""
 
     id: str
     family: str
@@ -160,6 +171,7 @@ class ReferenceKernel:
     statics: dict[str, str]
     chips: tuple[str, ...]
     source: str
+    pieces: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -207,7 +219,10 @@ class Space:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel to try: Python source that defines `workload(*inputs)`. `binding` is a `Binding.key`, or empty."""
+    """A kernel to try: Python source that defines `workload(*inputs)`. `binding` is a `Binding.key`, or empty.
+
+    `op` is empty, or the workload file that a piece of a template is judged by in place of the run's own.
+    """
 
     code: str
     plan: str
@@ -216,6 +231,12 @@ class Candidate:
     family: str = ""
     binding: str = ""
     params: dict[str, Any] = field(default_factory=dict)
+    op: str = ""
+
+    @property
+    def is_piece(self) -> bool:
+        """Whether it computes a part of the op only: its time stands beside no baseline, and it is never the best."""
+        return self.origin.startswith("piece:")
 
     @property
     def id(self) -> str:
@@ -340,6 +361,7 @@ class MemoryRecord:
     pitfall: str = ""
     protected: bool = False
     masked: bool = False
+    piece: bool = False
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def _search(
             settings.dropout, settings.dropout_fraction, settings.patience, settings.min_gain, settings.seed
         ),
         publish=publish, retract=retract, min_gain=settings.min_gain, early_stop=settings.early_stop_roofline,
-        seed=settings.seed,
+        seed=settings.seed, piece=bench.client.piece,
     )  # fmt: skip
 
 

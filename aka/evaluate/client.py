@@ -13,7 +13,7 @@ import numpy as np
 from aka.errors import WorkerDied, WorkerTimeout, WorkloadError
 from aka.evaluate import wire
 from aka.evaluate.pool import Pool, WorkerError
-from aka.types import Binding, Bindings, ReferenceKernel, ShapeCase, Space, Templates, Workload, decode, encode
+from aka.types import Binding, Bindings, Piece, ReferenceKernel, ShapeCase, Space, Templates, Workload, decode, encode
 from aka.workload.read import SourceFile
 
 DESCRIBE_S = 60.0
@@ -41,6 +41,7 @@ class PlannerClient:
 
     def __init__(self, pool: Pool, chip: str) -> None:
         self._pool, self._chip = pool, chip
+        self._pieces: dict[str, Workload] = {}
 
     def describe(self, source: SourceFile) -> Workload:
         """The workload of a file. Raises WorkloadError in one line for anything that is wrong with it."""
@@ -111,15 +112,29 @@ class PlannerClient:
         cases = [workload.primary, *workload.test_shapes, *(c for c in others if c is not None)]
         args = {
             **_named(workload), "cases": [encode(c) for c in cases], "names": leaf_names(workload), "chip": self._chip,
-            "op": workload.name,
+            "op": workload.name, "ranges": self._ranges(workload),
         }  # fmt: skip
         result, _ = self._ask("templates", args, path=Path(workload.path))
         return Templates(tuple(map(self._template, result["templates"])), result["refused"])
 
-    def _template(self, made: dict[str, str]) -> ReferenceKernel:
+    def piece(self, workload: Workload, op: str) -> Workload:
+        """A piece of a template as a workload of its own; `op` is its file's text."""
+        if op not in self._pieces:
+            self._pieces[op] = self.describe(SourceFile(Path(workload.path), op, frozenset()))
+        return self._pieces[op]
+
+    def _template(self, made: dict[str, Any]) -> ReferenceKernel:
         """Its family is its own id: templates of one op are as different as the kernels of the library."""
         name = f"template/{made['name']}"
-        return ReferenceKernel(name, name, made["how"], "", {}, (self._chip,), made["source"])
+        pieces = decode(tuple[Piece, ...], made["pieces"])
+        return ReferenceKernel(name, name, made["how"], "", {}, (self._chip,), made["source"], pieces)
+
+    def _ranges(self, workload: Workload) -> dict[str, tuple[int, int]]:
+        """The least and the largest of each integer input, as a small case has them."""
+        if not any(leaf.dtype.startswith(("int", "uint")) for leaf in workload.primary.inputs.leaves):
+            return {}
+        drawn = self.sample(workload, workload.test_shapes[-1], 0)
+        return {str(i): (int(a.min()), int(a.max())) for i, a in enumerate(drawn) if a.dtype.kind in "iu" and a.size}
 
     def _ask(
         self, op: str, args: dict[str, Any], blobs: Sequence[bytes] = (), *, path: Path

@@ -157,7 +157,8 @@ def run_space(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any],
 
 def run_templates(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """args: source, filename, cases (the scored one first, then others of other sizes), names (of the input leaves),
-    chip, op. Result: `templates` [{name, how, source}], best first by a rough plan, and `refused` with reasons."""
+    chip, op, ranges (of integer leaves, by leaf). Result: `templates` [{name, how, source, pieces [{op, source,
+    params}]}], best first by a rough plan, and `refused` with reasons."""
     from aka.evaluate import export
     from aka.fuse.plan import Machine
     from aka.fuse.sizes import named_sizes
@@ -173,8 +174,11 @@ def run_templates(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, A
         flops_per_s=chip.peak_flops_per_s,
         elements_per_s=VECTOR_LANES * chip.clock_hz,
     )
-    made, refused = templates(programs, args["names"], named_sizes([c["knobs"] for c in cases]), machine, args["op"])
-    return {"templates": [{"name": t.name, "how": t.how, "source": t.source} for t in made], "refused": refused}, []
+    words = named_sizes([c["knobs"] for c in cases])
+    ranges = {int(leaf): (low, high) for leaf, (low, high) in args["ranges"].items()}
+    made, refused = templates(programs, args["names"], words, machine, args["op"], ranges)
+    found = [{"name": t.name, "how": t.how, "source": t.source, "pieces": [vars(p) for p in t.links]} for t in made]
+    return {"templates": found, "refused": refused}, []
 
 
 OPS = {

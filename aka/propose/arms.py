@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from aka.errors import WorkloadError
@@ -18,6 +18,8 @@ from aka.propose.render import render
 from aka.types import Binding, Bindings, Brief, ReferenceKernel, Space, Templates, Workload
 
 STARTING, LIBRARY, TEMPLATE = range(3)
+ALONE = "#"
+"""Between a template's key and the number of one of its kernels."""
 
 
 class Planner(Protocol):
@@ -26,12 +28,14 @@ class Planner(Protocol):
     def bind(self, workload: Workload, kernels: Sequence[ReferenceKernel]) -> Bindings: ...
     def space(self, workload: Workload, kernel: ReferenceKernel, binding: Binding) -> Space: ...
     def templates(self, workload: Workload) -> Templates: ...
+    def piece(self, workload: Workload, op: str) -> Workload: ...
 
 
 @dataclass(frozen=True)
 class Arm:
     """One kernel with what can be tuned about it. `key` is its binding's; `group` is the order in which defaults are
-    tried: the user's own kernel, then the library's, then templates."""
+    tried: the user's own kernel, then the library's, then templates. One kernel of a template alone has the `op` that
+    it is judged by, and `calls` tells what the template calls each of its parameters."""
 
     key: str
     origin: str
@@ -40,6 +44,8 @@ class Arm:
     space: Mapping[str, Sequence[Any]]
     write: Callable[[Mapping[str, Any]], str]
     group: int
+    op: str = ""
+    calls: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tuned(self) -> dict[str, Any]:
@@ -54,11 +60,45 @@ class Arms:
         self._library = library
         self._found: dict[str, Arm] = {}
         self._looked_at: set[str] = set()
+        self._chains: dict[str, tuple[ReferenceKernel, Workload]] = {}
+        self._alone: dict[str, tuple[Arm, ...]] = {}
         self._started = self._opened = False
         self.refused: dict[str, str] = {}
 
     def get(self, key: str) -> Arm | None:
-        return self._found.get(key)
+        whole, _, number = key.partition(ALONE)
+        arm = self._found.get(whole)
+        if not number or arm is None:
+            return arm
+        alone = self.pieces(arm)
+        return alone[int(number) - 1] if alone else None
+
+    def pieces(self, arm: Arm) -> tuple[Arm, ...]:
+        """The kernels of a template of several, each as an arm of its own; none if they cannot be judged alone."""
+        if arm.key not in self._alone:
+            self._alone[arm.key] = self._pieces(arm)
+        return self._alone[arm.key]
+
+    def _pieces(self, arm: Arm) -> tuple[Arm, ...]:
+        if arm.key not in self._chains:
+            return ()
+        whole, workload = self._chains[arm.key]
+        try:
+            return tuple(self._piece(whole, arm, i, workload) for i in range(len(whole.pieces)))
+        except WorkloadError as error:
+            self.refused[f"{whole.id}, kernel by kernel"] = str(error)
+            return ()
+
+    def _piece(self, whole: ReferenceKernel, arm: Arm, index: int, workload: Workload) -> Arm:
+        piece, number = whole.pieces[index], f"{index + 1} of {len(whole.pieces)}"
+        op = self._planner.piece(workload, piece.op)
+        name = f"{whole.id}, kernel {number}"
+        kernel = replace(whole, id=name, family=name, title=name, source=piece.source, pieces=())
+        binding = Binding(name, tuple(range(len(op.primary.inputs.leaves))), {})
+        space = self._planner.space(op, kernel, binding).space
+        write = functools.partial(render, kernel, binding, workload=op)
+        key = f"{arm.key}{ALONE}{index + 1}"
+        return Arm(key, f"piece:{name}", name, f"{name}, alone", space, write, TEMPLATE, piece.op, piece.params)
 
     def look(self, brief: Brief) -> None:
         """Once per run the op's own file; then whatever has been retrieved since."""
@@ -135,6 +175,8 @@ class Arms:
         write = functools.partial(render, kernel, binding, workload=workload)
         origin = f"{'template' if group == TEMPLATE else 'catalog'}:{kernel.id}"
         self._found[binding.key] = Arm(binding.key, origin, kernel.family, kernel.title, space, write, group)
+        if len(kernel.pieces) > 1:
+            self._chains[binding.key] = kernel, workload
 
 
 def interleaved(arms: Sequence[Arm], group: int) -> Iterator[Arm]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aka.propose import explore, population, repair, tuner
+from aka.propose import chain, explore, population, repair, tuner
 from aka.propose.arms import STARTING, Arm, Arms, Planner
 from aka.propose.past import Past
 from aka.types import Brief, Candidate, MemoryRecord, ReferenceKernel, Trial
@@ -93,14 +93,24 @@ class OfflineProposer:
         return trial.candidate.binding not in times[self._width :]
 
     def _defaults(self, brief: Brief) -> Iterator[Move]:
-        yield from self._first_tries()
+        yield from self._first_tries(brief)
         self._arms.open_templates(brief)
-        yield from self._first_tries()
+        yield from self._first_tries(brief)
 
-    def _first_tries(self) -> Iterator[Move]:
+    def _first_tries(self, brief: Brief) -> Iterator[Move]:
         for arm in self._arms.in_order():
             if not self._past.tried(arm.key):
-                yield Move(arm, arm.tuned, "defaults", None)
+                pieces = self._arms.pieces(arm)
+                yield from self._chained(arm, pieces, brief) if pieces else [Move(arm, arm.tuned, "defaults", None)]
+
+    def _chained(self, arm: Arm, pieces: Sequence[Arm], brief: Brief) -> Iterator[Move]:
+        """A template of several kernels: each alone, then all with the best of each, unless that is hopeless."""
+        for piece in pieces:
+            if not self._past.tried(piece.key):
+                yield Move(piece, piece.tuned, "defaults", None)
+        best = brief.best.evaluation.us if brief.best else None
+        if not chain.closed(pieces, self._past) and not (best and chain.best_us(pieces, self._past) >= best):
+            yield Move(arm, chain.together(pieces, self._past), "the best of each kernel", None)
 
     def _starts(self, brief: Brief) -> Iterator[Move]:
         """Far from what was tried: of the best arm and of the others in turn, these first in every other generation."""
@@ -123,8 +133,12 @@ class OfflineProposer:
         own = next((a.key for a in self._arms.in_order() if a.group == STARTING), None)
         turns = population.order(keys, times, tried.__getitem__, self._width, chance, own)
         for arm in filter(None, map(self._arms.get, turns)):
-            if (params := self._next(arm, memory, brief)) is not None:
-                yield Move(arm, params, "tuned", self._past.best_id(arm.key))
+            pieces = self._arms.pieces(arm)
+            if pieces:
+                yield from self._chained(arm, pieces, brief)
+            for one in [*chain.slowest_first(pieces, self._past), arm]:
+                if (params := self._next(one, memory, brief)) is not None:
+                    yield Move(one, params, "tuned", self._past.best_id(one.key))
 
     def _next(self, arm: Arm, memory: Sequence[MemoryRecord], brief: Brief) -> dict[str, Any] | None:
         return tuner.next_params(
@@ -167,6 +181,7 @@ def _candidate(move: Move, code: str) -> Candidate:
         family=move.arm.family,
         binding=move.arm.key,
         params=dict(move.params),
+        op=move.arm.op,
     )
 
 

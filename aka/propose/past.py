@@ -32,15 +32,27 @@ class Past:
 
     def points(self, key: str) -> list[Mapping[str, Any]]:
         """Where an arm was tried; failures that are masked no longer count."""
-        known = (t for t in self.trials if t.index not in self.masked or not t.evaluation.fault)
-        return [t.candidate.params for t in known if t.candidate.binding == key]
+        return [t.candidate.params for t in self.of(key)]
 
     @property
     def has_template(self) -> bool:
-        return any(t.candidate.origin.startswith("template:") for t in self.trials)
+        return any(t.candidate.origin.startswith(("template:", "piece:")) for t in self.trials)
 
     def has(self, code: str) -> bool:
         return fingerprint(code) in self._codes
+
+    def of(self, key: str) -> list[Trial]:
+        """The trials of an arm; failures that are masked are left out."""
+        known = (t for t in self.trials if t.index not in self.masked or not t.evaluation.fault)
+        return [t for t in known if t.candidate.binding == key]
+
+    def best_us(self, key: str) -> float | None:
+        return min((us for t in self.of(key) if (us := t.evaluation.us) is not None), default=None)
+
+    def best_params(self, key: str) -> Mapping[str, Any] | None:
+        """The parameters of an arm's best time, or None if it has none."""
+        timed = [t for t in self.of(key) if t.evaluation.us is not None]
+        return min(timed, key=lambda t: t.evaluation.us or 0.0).candidate.params if timed else None
 
     def best_id(self, key: str) -> str | None:
         """The candidate with the best time of an arm, or None if none of its trials has one."""

@@ -30,10 +30,10 @@ FIXED = frozenset(
 
 
 def best_times(records: Sequence[MemoryRecord]) -> dict[str, float]:
-    """The best time of each binding that has one, the fastest binding first."""
+    """The best time of each binding that has one, the fastest binding first. Pieces of a template are no rivals."""
     found: dict[str, float] = {}
     for r in records:
-        if r.us is not None:
+        if r.us is not None and not r.piece:
             found[r.binding] = min(r.us, found.get(r.binding, math.inf))
     return dict(sorted(found.items(), key=lambda item: item[1]))
 

@@ -82,9 +82,9 @@ class Facts:
         return self.speedup(self.best) if self.best else None
 
     def speedup(self, trial: Trial) -> float | None:
-        """The baseline's time over an accepted trial's, geometric means over the shapes."""
+        """The baseline's time over an accepted trial's, geometric means over the shapes; None for a part of the op."""
         theirs = self.baseline.us if self.baseline else None
-        ours = trial.evaluation.us if trial.evaluation.accepted else None
+        ours = trial.evaluation.us if trial.evaluation.accepted and not trial.candidate.is_piece else None
         return theirs / ours if theirs is not None and ours is not None else None
 
     @property

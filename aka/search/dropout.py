@@ -47,7 +47,7 @@ class Dropout:
         if self.mode == "off" or not recent:
             return None
         gain = last_gain(trials, self.min_gain)
-        idle = trials[-1].index - max(gain, since - 1)
+        idle = sum(not t.candidate.is_piece for t in trials if t.index > max(gain, since - 1))
         if idle >= self.patience:
             return f"no gain of {self.min_gain:.0%} in {idle} trials"
         faults = [t.evaluation.fault for t in recent[-SAME_GATE_RUN:]]
@@ -67,7 +67,7 @@ def last_gain(trials: Sequence[Trial], min_gain: float) -> int:
     """Index of the last trial that improved the best so far by `min_gain`, or -1."""
     best, index = None, -1
     for trial in trials:
-        us = trial.evaluation.us if trial.evaluation.accepted else None
+        us = trial.evaluation.us if trial.evaluation.accepted and not trial.candidate.is_piece else None
         if us is not None and (best is None or us <= best * (1 - min_gain)):
             best, index = us, trial.index
     return index

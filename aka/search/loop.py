@@ -48,7 +48,8 @@ class Store(Protocol):
 @dataclass
 class Search:
     """One run. `publish` writes best.py for a trial and returns the hash of the file, `retract` removes it;
-    `early_stop` is the fraction of the roofline at which nothing worth having is left."""
+    `early_stop` is the fraction of the roofline at which nothing worth having is left; `piece` reads the workload file
+    of a part of the op."""
 
     workload: Workload
     chip: Chip
@@ -64,6 +65,7 @@ class Search:
     min_gain: float = 0.03
     early_stop: float = 0.95
     seed: int = 0
+    piece: Callable[[Workload, str], Workload] | None = None
     trials: list[Trial] = field(default_factory=list)
     records: list[MemoryRecord] = field(default_factory=list)
     best: Trial | None = None
@@ -184,17 +186,19 @@ class Search:
         self._remember(trial)
 
     def _judged(self, candidate: Candidate) -> Evaluation:
+        """A piece by its own part of the op, and by the time of the whole: one that alone takes as long is hopeless."""
         bar_us = self.best.evaluation.us if self.best else None
-        return self.evaluator.evaluate(self.workload, candidate, bar_us=bar_us)
+        workload = self.piece(self.workload, candidate.op) if self.piece and candidate.op else self.workload
+        return self.evaluator.evaluate(workload, candidate, bar_us=bar_us)
 
     def _trial_data(self, trial: Trial) -> dict[str, Any]:
         return {
             "index": trial.index,
-            "candidate": encode(replace(trial.candidate, code="")),
+            "candidate": encode(replace(trial.candidate, code="", op="")),
             "code": self.store.put(trial.candidate.code.encode()),
             "evaluation": encode(trial.evaluation),
             "seconds": trial.seconds,
-            "speedup": speedup(self.baseline, trial.evaluation),
+            "speedup": None if trial.candidate.is_piece else speedup(self.baseline, trial.evaluation),
         }
 
     def _remember(self, trial: Trial) -> None:
@@ -222,7 +226,7 @@ class Search:
     def _improves(self, trial: Trial) -> bool:
         """Accepted, faster than the baseline by min_gain, on no shape slower by over 2%, and faster than the best."""
         evaluation = trial.evaluation
-        gain = speedup(self.baseline, evaluation)
+        gain = None if trial.candidate.is_piece else speedup(self.baseline, evaluation)
         if gain is None or gain < 1 + self.min_gain or trial.candidate.id in self.rejected_finals:
             return False
         assert self.baseline is not None

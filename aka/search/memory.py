@@ -26,6 +26,7 @@ def record(trial: Trial) -> MemoryRecord:
         outcome=trial.evaluation.verdict,
         us=trial.evaluation.us,
         pitfall=failed.message if failed else "",
+        piece=made.is_piece,
     )
 
 
@@ -35,7 +36,7 @@ def protect(records: Iterable[MemoryRecord], best: int | None) -> list[MemoryRec
     block is too large closes no region.
     """
     made = list(records)
-    successes = [r for r in made if r.outcome == "ACCEPT"]
+    successes = [r for r in made if r.outcome == "ACCEPT" and not r.piece]
     fastest = min(successes, key=lambda r: r.us or 0.0).trial if successes else None
     kept = {best if best is not None else fastest, successes[-1].trial if successes else None}
     seen: set[tuple[str, str]] = set()

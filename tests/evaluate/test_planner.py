@@ -395,3 +395,25 @@ def test_the_baseline_is_an_artifact_for_the_chip(read: Reader, pool: Pool) -> N
     op = read(RMS)
     result, _ = pool.keep("runner").call("inspect", {}, [read.client.baseline(op, op.primary)], timeout_s=60.0)
     assert result["kernels"] == [] and "stablehlo.rsqrt" in {o["name"] for o in result["outside"]}
+
+
+MASKED_NORM = """
+import jax, jax.numpy as jnp
+
+def create_inputs():
+    return jnp.ones((512, 1024)), jnp.arange(512, dtype=jnp.int32) % 7
+
+def workload(x, ids):
+    centred = x - jnp.mean(x, 0)
+    return jnp.where(ids[:, None] > 2, centred * jax.lax.rsqrt(jnp.mean(centred * centred, 0) + 1e-5), 0.0)
+"""
+
+
+def test_each_kernel_of_a_template_is_a_workload_of_its_own(read: Reader) -> None:
+    op = read(MASKED_NORM)
+    template = next(k for k in read.client.templates(op).kernels if k.pieces)
+    assert any("'int32', 0, 6)" in piece.op for piece in template.pieces)
+    for piece in template.pieces:
+        made = read.client.piece(op, piece.op)
+        assert made.test_shapes and made.path == op.path and read.client.piece(op, piece.op) is made
+        assert piece.op == made.source and set(piece.params.values()) <= set(re.findall(r"block_\w+", template.source))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aka.errors import WorkloadError
@@ -109,6 +109,9 @@ class TablePlanner:
         if isinstance(made, WorkloadError):
             raise made
         return made
+
+    def piece(self, workload: Workload, op: str) -> Workload:
+        return replace(workload, source=op)
 
     def templates(self, workload: Workload) -> Templates:
         self.opened += 1

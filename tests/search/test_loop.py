@@ -19,6 +19,7 @@ from standins import (
 from aka.search.budget import Budget
 from aka.search.dropout import Dropout
 from aka.search.loop import Search
+from aka.types import Brief, Candidate, Evaluation, Workload
 
 
 @dataclass
@@ -184,6 +185,43 @@ def test_a_kernel_at_the_roofline_that_is_no_improvement_does_not_stop_the_searc
     search = rig.search()
     search.run()
     assert len(search.trials) == 2
+
+
+@dataclass
+class Pieces(ListProposer):
+    """The first five are kernels of a template, one by one."""
+
+    def propose(self, brief: Brief) -> Candidate | None:
+        made = super().propose(brief)
+        if made is None or made.params["b"] >= 5:
+            return made
+        return replace(made, origin="piece:toy, kernel 1 of 2", op="def part")
+
+
+@dataclass
+class Noting(TableEvaluator):
+    """Notes what each candidate was judged by."""
+
+    ops: list[str] = field(default_factory=list)
+
+    def evaluate(
+        self, workload: Workload, candidate: Candidate, *, final: bool = False, bar_us: float | None = None
+    ) -> Evaluation:
+        self.ops.append(workload.source)
+        return super().evaluate(workload, candidate, final=final, bar_us=bar_us)
+
+
+def test_a_piece_is_judged_by_its_own_op_and_is_never_the_best() -> None:
+    """Its time is below every whole kernel's, and five of them are no stall."""
+    judge = Noting({b: float(b + 1) for b in range(5)} | {5: 50.0})
+    rig = Rig(judge, Pieces(range(6)))
+    search = rig.search(mode="both", patience=3)
+    search.piece = lambda workload, op: replace(workload, source=op)
+    search.run()
+    assert rig.published == [5] and search.generation == 0
+    assert judge.ops == ["def part"] * 5 + [WORKLOAD.source] * 2
+    assert [d["speedup"] for d in rig.journal.of("trial")] == [None] * 5 + [pytest.approx(2.0)]
+    assert [r.piece for r in search.records] == [True] * 5 + [False]
 
 
 def test_being_slower_is_no_failure_of_a_gate() -> None:

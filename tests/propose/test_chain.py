@@ -1,0 +1,93 @@
+"""Templates of several kernels before a planner and a judge that answer from tables: each kernel alone, then all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from propose_standins import TablePlanner, Verdict, brief, finished, kernel, passages, record
+
+from aka.propose.catalog import OfflineProposer
+from aka.types import Candidate, MemoryRecord, Piece, Space, Templates, Trial
+
+ID = "template/2-kernels"
+FIRST, SECOND = f"{ID}, kernel 1 of 2", f"{ID}, kernel 2 of 2"
+SPACES = {
+    ID: Space({"block_1_rows": [64, 128, 256], "block_2_rows": [8, 16]}),
+    FIRST: Space({"block_rows": [64, 128, 256]}),
+    SECOND: Space({"block_rows": [8, 16]}),
+}
+PIECES = (
+    Piece("op of the first", kernel().source, {"block_rows": "block_1_rows"}),
+    Piece("op of the second", kernel().source.replace("+ eps", "- eps"), {"block_rows": "block_2_rows"}),
+)
+TIMES = {FIRST: {64: 40.0, 128: 20.0, 256: 30.0}, SECOND: {8: 10.0, 16: 5.0}}
+Judge = Callable[[Candidate], Verdict]
+
+
+def proposer() -> OfflineProposer:
+    made = Templates((replace(kernel(ID), pieces=PIECES),), {})
+    return OfflineProposer(TablePlanner(dict(SPACES), made), lambda doc_id: None)
+
+
+def us(candidate: Candidate) -> Verdict:
+    if candidate.is_piece:
+        return TIMES[candidate.family][candidate.params["block_rows"]]
+    return TIMES[FIRST][candidate.params["block_1_rows"]] + TIMES[SECOND][candidate.params["block_2_rows"]]
+
+
+def search(made: OfflineProposer, steps: int, judge: Judge = us, best_us: float | None = None) -> list[Candidate]:
+    found: list[Candidate] = []
+    memory: list[MemoryRecord] = []
+    best: Trial | None = None
+    if best_us is not None:
+        best = finished(99, Candidate("other", "", "catalog:other", binding="other"), best_us)
+    for i in range(steps):
+        candidate = made.propose(replace(brief(passages(), memory, trial=i), best=best))
+        if candidate is None:
+            break
+        found.append(candidate)
+        made.observe(finished(i, candidate, judge(candidate)))
+        memory.append(replace(record(i, candidate, judge(candidate)), piece=candidate.is_piece))
+    return found
+
+
+def whole(found: list[Candidate]) -> list[tuple[int, int]]:
+    return [(c.params["block_1_rows"], c.params["block_2_rows"]) for c in found if not c.is_piece]
+
+
+def test_each_kernel_is_tried_alone_and_then_all_together() -> None:
+    found = search(proposer(), 3)
+    assert [(c.origin, c.op) for c in found] == [
+        (f"piece:{FIRST}", "op of the first"), (f"piece:{SECOND}", "op of the second"), (f"template:{ID}", ""),
+    ]  # fmt: skip
+    assert found[2].params == {"block_1_rows": 64, "block_2_rows": 8} and "the best of each kernel" in found[2].plan
+
+
+def test_the_template_takes_the_best_of_each_and_needs_no_grid_of_all() -> None:
+    found = search(proposer(), 9)
+    assert (128, 16) in whole(found)
+    assert len(whole(found)) <= 4 and sum(c.is_piece for c in found) == 5
+
+
+def test_a_kernel_that_the_compiler_refuses_alone_closes_the_template() -> None:
+    found = search(proposer(), 9, lambda c: ("static_reject", "no") if c.family == SECOND else us(c))
+    assert {c.family for c in found if c.is_piece} == {FIRST, SECOND}
+    assert not whole(found[:3])
+
+
+def test_kernels_that_take_longer_together_than_the_best_spare_the_whole_a_trial() -> None:
+    first, *_ = whole(search(proposer(), 6, best_us=45.0))
+    assert TIMES[FIRST][first[0]] + TIMES[SECOND][first[1]] < 45 and first != (64, 8)
+    assert whole(search(proposer(), 3, best_us=60.0)) == [(64, 8)]
+
+
+def test_a_resumed_search_goes_on_with_the_same_kernel() -> None:
+    before = proposer()
+    past = search(before, 4)
+    made = proposer()
+    for i, candidate in enumerate(past):
+        made.observe(finished(i, candidate, us(candidate)))
+    memory = [replace(record(i, c, us(c)), piece=c.is_piece) for i, c in enumerate(past)]
+    told = brief(passages(), memory, trial=4)
+    assert made.propose(told) == before.propose(told)
