@@ -109,7 +109,8 @@ class OfflineProposer:
             if not self._past.tried(piece.key):
                 yield Move(piece, piece.tuned, "defaults", None)
         best = brief.best.evaluation.us if brief.best else None
-        if not chain.closed(pieces, self._past) and not (best and chain.best_us(pieces, self._past) >= best):
+        hopeless = chain.best_us(pieces, self._past) >= (best or brief.baseline_us)
+        if not hopeless and not chain.closed(pieces, self._past):
             yield Move(arm, chain.together(pieces, self._past), "the best of each kernel", None)
 
     def _starts(self, brief: Brief) -> Iterator[Move]:

@@ -1,7 +1,7 @@
 """Templates of several kernels: each is tried and tuned alone first, and the template then takes the best of each.
 
 A kernel alone is judged by the part of the op that it computes. What the compiler refuses of one closes the whole
-template; what they take together, when it is no less than the best kernel so far, spares the whole a trial.
+template; what they take together, when it is no less than the best kernel so far (or XLA), spares the whole a trial.
 """
 
 from __future__ import annotations
