@@ -12,6 +12,7 @@ from aka.fuse.graph import read
 from aka.fuse.interleave import interleaved
 from aka.fuse.module import module
 from aka.fuse.plan import Machine, Plan
+from aka.fuse.pools import pooled
 from aka.fuse.shifts import shifted
 from aka.fuse.sizes import NoFit, Size
 from aka.fuse.tail import reshaped_last
@@ -46,7 +47,7 @@ def templates(
     the least and the largest integer of leaves that have some."""
     given = Arguments(names, words, ranges or {})
     try:
-        graph = ungrouped(reshaped_last(shifted(interleaved(read(programs)))))
+        graph = ungrouped(pooled(reshaped_last(shifted(interleaved(read(programs))))))
         if not graph.nodes:
             raise NoFit("the op computes nothing")
         cutter = Cutter(graph, machine)

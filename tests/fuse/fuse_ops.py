@@ -242,6 +242,8 @@ CASES = [
     Case("batch_norm", batch_norm, [[s[0], *matrices(*[s[0][0][1:]] * 2)] for s in ROWS], templates=2),
     Case("column_mean", lambda x: jnp.mean(x * x, 0), ROWS, templates=2),
     Case("middle_max", lambda x: jnp.max(x, 1), [[s[0]] for s in ROWS_AND_SCALE]),
+    Case("pooled", lambda x: jax.nn.logsumexp(x.reshape(x.shape[0], -1, 2).max(-1), axis=1), ROWS),
+    Case("pooled_sums", lambda x: jnp.sum(jnp.sum(x.reshape(x.shape[0], -1, 4), -1) ** 2, -1, keepdims=True), ROWS),
     Case("total", lambda x: jnp.sum(jnp.abs(x)), ROWS),
     Case("cross_entropy", cross_entropy, [[s[0], ((s[0][0][0],), I32)] for s in ROWS]),
     Case("one_hot", one_hot_loss, [[s[0], ((s[0][0][0],), I32)] for s in ROWS]),
