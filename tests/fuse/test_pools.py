@@ -1,4 +1,4 @@
-"""Pools of neighbouring lanes: left in their lanes where all of them are reduced in the end, and untouched elsewhere."""
+"""Pools of neighbouring lanes: left in their lanes where all of them are reduced in the end, else untouched."""
 
 from __future__ import annotations
 
