@@ -38,8 +38,9 @@ class Evaluator(Protocol):
     ) -> Evaluation:
         """All gates in order, stopping at the first failure. `final` adds held-out shapes and a fresh seed.
 
-        `bar_us` is the best time so far (`Evaluation.us`). A candidate that compiles and isn't faster may be rejected
-        at the gate "performance" with the code "slower", whatever its values are: nobody needs them compared.
+        `bar_us` is the time to beat, of the best kernel so far or of XLA (`Evaluation.us`). A candidate that compiles
+        and isn't faster may be rejected at the gate "performance" with the code "slower", whatever its values are:
+        nobody needs them compared.
         """
         ...
 

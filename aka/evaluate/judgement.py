@@ -226,7 +226,7 @@ class Judgement:
             self.profiles.append(made)
         us = geomean([p.estimated_us for p in self.profiles])
         if self.bar_us is not None and us >= self.bar_us:
-            text = f"{us:.1f} us; the best has {self.bar_us:.1f} us, so its values were not compared"
+            text = f"{us:.1f} us is no less than {self.bar_us:.1f}, so its values were not compared"
             raise Failed(Fault(SLOWER, text))
         return ", ".join(f"{p.estimated_us:.1f} us" for p in self.profiles)
 

@@ -12,7 +12,7 @@ from aka.report import story
 from aka.report.story import Look, Reset, Step
 from aka.types import Candidate, Evaluation, Event, RunResult, ShapeResult, Trial, Workload, decode
 
-SLOWER = "performance, for being slower than the best"
+SLOWER = "performance, for being no faster than the best or XLA"
 
 
 @dataclass(frozen=True)

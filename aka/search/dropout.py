@@ -64,10 +64,11 @@ class Dropout:
 
 
 def last_gain(trials: Sequence[Trial], min_gain: float) -> int:
-    """Index of the last trial that improved the best so far by `min_gain`, or -1."""
+    """Index of the last trial that improved the best time so far by `min_gain`, or -1. What was rejected for its time
+    alone has one: before there is a best kernel it may come nearer to XLA's."""
     best, index = None, -1
     for trial in trials:
-        us = trial.evaluation.us if trial.evaluation.accepted and not trial.candidate.is_piece else None
+        us = None if trial.candidate.is_piece else trial.evaluation.us
         if us is not None and (best is None or us <= best * (1 - min_gain)):
             best, index = us, trial.index
     return index

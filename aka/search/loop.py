@@ -187,9 +187,16 @@ class Search:
 
     def _judged(self, candidate: Candidate) -> Evaluation:
         """A piece by its own part of the op, and by the time of the whole: one that alone takes as long is hopeless."""
-        bar_us = self.best.evaluation.us if self.best else None
+        bar_us = self._bar()
         workload = self.piece(self.workload, candidate.op) if self.piece and candidate.op else self.workload
         return self.evaluator.evaluate(workload, candidate, bar_us=bar_us)
+
+    def _bar(self) -> float | None:
+        """The time to beat: the best kernel's, else XLA's. The first trial is compared whatever its time is: it is the
+        user's own kernel, or the one that was expected to do best."""
+        if self.best is not None:
+            return self.best.evaluation.us
+        return self.baseline.us if self.baseline is not None and self.trials else None
 
     def _trial_data(self, trial: Trial) -> dict[str, Any]:
         return {

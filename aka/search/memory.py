@@ -36,7 +36,9 @@ def protect(records: Iterable[MemoryRecord], best: int | None) -> list[MemoryRec
     block is too large closes no region.
     """
     made = list(records)
-    successes = [r for r in made if r.outcome == "ACCEPT" and not r.piece]
+    timed = [r for r in made if r.us is not None and not r.piece]
+    # Before there is a best, what was only slower than XLA is the nearest thing to a success.
+    successes = timed if best is None else [r for r in timed if r.outcome == "ACCEPT"]
     fastest = min(successes, key=lambda r: r.us or 0.0).trial if successes else None
     kept = {best if best is not None else fastest, successes[-1].trial if successes else None}
     seen: set[tuple[str, str]] = set()

@@ -224,6 +224,14 @@ def test_a_piece_is_judged_by_its_own_op_and_is_never_the_best() -> None:
     assert [r.piece for r in search.records] == [True] * 5 + [False]
 
 
+def test_what_is_no_faster_than_xla_is_not_compared_but_for_the_first_trial() -> None:
+    rig = Rig(TableEvaluator({0: 150.0, 1: 120.0, 2: 110.0}, strict=True), ListProposer(range(3)))
+    search = rig.search()
+    search.run()
+    assert rig.evaluator.bars == [None, pytest.approx(100.0), pytest.approx(100.0)]
+    assert [r.outcome for r in search.records] == ["ACCEPT", "slower", "slower"] and search.best is None
+
+
 def test_being_slower_is_no_failure_of_a_gate() -> None:
     table: dict[int, float | str] = {0: 50.0, **dict.fromkeys(range(1, 7), 60.0)}
     rig = Rig(TableEvaluator(table, strict=True), ListProposer(range(7)))
