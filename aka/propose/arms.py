@@ -7,6 +7,7 @@ program. Each has a search space and can be written as a candidate's source.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,12 +15,13 @@ from typing import Any, Protocol
 
 from aka.errors import WorkloadError
 from aka.propose import starting
+from aka.propose.past import fingerprint
 from aka.propose.render import render
 from aka.types import Binding, Bindings, Brief, ReferenceKernel, Space, Templates, Workload
 
 STARTING, LIBRARY, TEMPLATE = range(3)
-ALONE = "#"
-"""Between a template's key and the number of one of its kernels."""
+ALONE = "alone "
+"""How the key of one kernel of a template begins."""
 
 
 class Planner(Protocol):
@@ -66,12 +68,10 @@ class Arms:
         self.refused: dict[str, str] = {}
 
     def get(self, key: str) -> Arm | None:
-        whole, _, number = key.partition(ALONE)
-        arm = self._found.get(whole)
-        if not number or arm is None:
-            return arm
-        alone = self.pieces(arm)
-        return alone[int(number) - 1] if alone else None
+        if not key.startswith(ALONE):
+            return self._found.get(key)
+        every = (p for whole in self._chains for p in self.pieces(self._found[whole]))
+        return next((p for p in every if p.key == key), None)
 
     def pieces(self, arm: Arm) -> tuple[Arm, ...]:
         """The kernels of a template of several, each as an arm of its own; none if they cannot be judged alone."""
@@ -84,12 +84,12 @@ class Arms:
             return ()
         whole, workload = self._chains[arm.key]
         try:
-            return tuple(self._piece(whole, arm, i, workload) for i in range(len(whole.pieces)))
+            return tuple(self._piece(whole, i, workload) for i in range(len(whole.pieces)))
         except WorkloadError as error:
             self.refused[f"{whole.id}, kernel by kernel"] = str(error)
             return ()
 
-    def _piece(self, whole: ReferenceKernel, arm: Arm, index: int, workload: Workload) -> Arm:
+    def _piece(self, whole: ReferenceKernel, index: int, workload: Workload) -> Arm:
         piece, number = whole.pieces[index], f"{index + 1} of {len(whole.pieces)}"
         op = self._planner.piece(workload, piece.op)
         name = f"{whole.id}, kernel {number}"
@@ -97,7 +97,9 @@ class Arms:
         binding = Binding(name, tuple(range(len(op.primary.inputs.leaves))), {})
         space = self._planner.space(op, kernel, binding).space
         write = functools.partial(render, kernel, binding, workload=op)
-        key = f"{arm.key}{ALONE}{index + 1}"
+        # Templates have kernels in common: what was tried in one of them is known in the others.
+        same = hashlib.sha256(f"{fingerprint(piece.op)} {fingerprint(piece.source)}".encode())
+        key = ALONE + same.hexdigest()[:16]
         return Arm(key, f"piece:{name}", name, f"{name}, alone", space, write, TEMPLATE, piece.op, piece.params)
 
     def look(self, brief: Brief) -> None:

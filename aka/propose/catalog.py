@@ -129,7 +129,7 @@ class OfflineProposer:
         """Within this generation's memory: the arm whose turn it is, and others only where its grid is used up."""
         memory = [r for r in brief.memory if r.trial >= self._past.fresh_since]
         keys = [a.key for a in self._ranked(brief)]
-        tried = {k: len(self._past.tried(k)) for k in keys}
+        tried = {k: self._tries(k) for k in keys}
         chance, times = random.Random(_seed(brief)), population.best_times(memory)
         own = next((a.key for a in self._arms.in_order() if a.group == STARTING), None)
         turns = population.order(keys, times, tried.__getitem__, self._width, chance, own)
@@ -140,6 +140,12 @@ class OfflineProposer:
             for one in [*chain.slowest_first(pieces, self._past), arm]:
                 if (params := self._next(one, memory, brief)) is not None:
                     yield Move(one, params, "tuned", self._past.best_id(one.key))
+
+    def _tries(self, key: str) -> int:
+        """Of an arm, its kernels alone included."""
+        arm = self._arms.get(key)
+        pieces = self._arms.pieces(arm) if arm is not None else ()
+        return len(self._past.tried(key)) + sum(len(self._past.tried(p.key)) for p in pieces)
 
     def _next(self, arm: Arm, memory: Sequence[MemoryRecord], brief: Brief) -> dict[str, Any] | None:
         return tuner.next_params(

@@ -91,3 +91,32 @@ def test_a_resumed_search_goes_on_with_the_same_kernel() -> None:
     memory = [replace(record(i, c, us(c)), piece=c.is_piece) for i, c in enumerate(past)]
     told = brief(passages(), memory, trial=4)
     assert made.propose(told) == before.propose(told)
+
+
+def test_a_kernel_that_two_templates_share_is_tried_once_and_tells_both() -> None:
+    other = "template/2-kernels-streamed-1"
+    shared = (PIECES[0], replace(PIECES[1], source=kernel().source.replace("+ eps", "* eps"), op="op of another"))
+    made = Templates((replace(kernel(ID), pieces=PIECES), replace(kernel(other), pieces=shared)), {})
+    spaces = SPACES | {other: SPACES[ID], f"{other}, kernel 1 of 2": SPACES[FIRST]}
+    spaces[f"{other}, kernel 2 of 2"] = Space({"block_rows": [8]})
+    planner = TablePlanner(spaces, made)
+    found = search(OfflineProposer(planner, lambda doc_id: None), 4, lambda c: 20.0 if c.is_piece else 60.0)
+    names = [c.origin.partition(":")[2] for c in found]
+    assert names == [FIRST, SECOND, ID, f"{other}, kernel 2 of 2"]
+
+
+def test_trials_of_kernels_alone_are_turns_of_their_template() -> None:
+    """A rival gets as many, although the template as a whole was tried once."""
+    spaces = SPACES | {"rival": Space({"block_rows": list(range(8, 400, 8))})}
+    planner = TablePlanner(dict(spaces), Templates((replace(kernel(ID), pieces=PIECES),), {}))
+    made = OfflineProposer(planner, lambda doc_id: kernel("rival"))
+    memory: list[MemoryRecord] = []
+    found = []
+    for i in range(8):
+        candidate = made.propose(brief(passages("rival"), memory, trial=i))
+        assert candidate is not None
+        verdict = us(candidate) if candidate.family != "toy" else 50.0
+        made.observe(finished(i, candidate, verdict))
+        memory.append(replace(record(i, candidate, verdict), piece=candidate.is_piece))
+        found.append(candidate.origin == "catalog:rival")
+    assert sum(found[4:]) >= 2
