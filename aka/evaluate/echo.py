@@ -54,19 +54,29 @@ def _reserve(args: dict[str, Any], blobs: list[bytes]) -> Reply:
 
 
 def _fork(args: dict[str, Any], blobs: list[bytes]) -> Reply:
-    """Start `count` sleepers, each detached in its own session and orphaned; says how many it could."""
+    """Start `count` sleepers, each detached in its own session and orphaned; says how many it could.
+
+    It waits for the processes between, because /proc lists children unreliably while siblings come and go.
+    """
     started = 0
     for _ in range(args["count"]):
         with contextlib.suppress(OSError):
-            if os.fork() == 0:
-                os.setsid()
-                if os.fork() == 0:
-                    time.sleep(600)
-                os._exit(0)
-            started += 1
+            if (between := os.fork()) == 0:
+                os._exit(_orphan())
+            started += os.waitpid(between, 0)[1] == 0
     if args.get("hang"):
         time.sleep(600)
     return {"started": started}, []
+
+
+def _orphan() -> int:
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+        return 0
+    except OSError:
+        return 1
 
 
 def _print(args: dict[str, Any], blobs: list[bytes]) -> Reply:

@@ -45,13 +45,19 @@ def tasks_of_user(uid: int) -> int:
 
 
 def kill_below(pid: int, *, patience_s: float = 5.0) -> bool:
-    """SIGKILL everything below `pid` until nothing is left; False if something outlived the patience."""
+    """SIGKILL everything below `pid` until nothing is left; False if something outlived the patience.
+
+    Nothing is left when two listings in a row say so: one can miss a process that changes parents meanwhile.
+    """
     end = time.monotonic() + patience_s
-    while below := descendants(pid):
+    empty = 0
+    while empty < 2:
+        below = descendants(pid)
+        empty = 0 if below else empty + 1
         for p in below:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(p, signal.SIGKILL)
-        if time.monotonic() > end:
+        if below and time.monotonic() > end:
             return False
         time.sleep(0.002)
     return True
