@@ -16,6 +16,8 @@ from aka.evaluate.references import Held, References
 from aka.types import ShapeCase, Workload
 
 EXECUTE_S = 120.0
+GHOSTS = ((float("nan"), "NaN", 1), (0.0, "zeros", 0))
+"""What takes the place of the kernels' results in ghost replay: floats, their word, integers."""
 FEW = ("normal", "spikes", "tail")
 """Families for the second shape and the many-step shape; the first small shape and the finalists see all of them."""
 
@@ -80,12 +82,28 @@ class Checker:
             patience.cut(EXECUTE_S)
             with patience.spared():
                 held = self._references.get(case, family)
-            made = self._execute(artifact, held, patience.cut(EXECUTE_S))
+            made = self._run("execute", {}, artifact, held, patience.cut(EXECUTE_S))
             if isinstance(made, Fault):
                 return Fault(made.code, f"{made.message} (at {case.label}, family {family})", made.evidence)
             fault = self._compare(case, family, held, made, tally)
             if fault is not None:
                 return fault
+        return None
+
+    def replay(self, case: ShapeCase, artifact: bytes, family: str, patience: Patience) -> Fault | None:
+        """Ghost replay: with the kernels' results replaced, the output must come out wrong, or the work is done
+        elsewhere. Nothing is asked where the op's own output cannot be judged on this family."""
+        held = self._references.get(case, family)
+        if not numerics.judges(held.standard):
+            return None
+        for fill, word, whole in GHOSTS:
+            ghost = {"fill": str(fill), "whole": whole}
+            made = self._run("ghost", ghost, artifact, held, patience.cut(EXECUTE_S))
+            if isinstance(made, Fault):
+                return made
+            if not numerics.turned(made, held.standard):
+                text = f"the output is right even with {word} in place of what the kernels give"
+                return Fault("work_outside_kernel", f"{text}: it is computed outside them (at {case.label})")
         return None
 
     def _compare(self, case: ShapeCase, family: str, held: Held, made: list[Any], tally: Tally) -> Fault | None:
@@ -101,17 +119,19 @@ class Checker:
         evidence = f"shape {case.label} ({case.inputs}), input family {family}: {found.reason}"
         return Fault("incorrect", f"{found.reason} (at {case.label}, family {family})", evidence)
 
-    def _execute(self, artifact: bytes, held: Held, timeout_s: float) -> list[np.ndarray[Any, Any]] | Fault:
+    def _run(
+        self, op: str, how: dict[str, Any], artifact: bytes, held: Held, timeout_s: float
+    ) -> list[np.ndarray[Any, Any]] | Fault:
         specs, blobs = wire.pack(held.arguments)
         worker = self._pool.keep("runner")
         try:
-            result, data = worker.call("execute", {"arrays": specs}, [artifact, *blobs], timeout_s=timeout_s)
+            result, data = worker.call(op, {**how, "arrays": specs}, [artifact, *blobs], timeout_s=timeout_s)
         except WorkerTimeout:
             return Fault("timeout", f"the kernel did not end within {timeout_s:.0f} s on the CPU")
         except WorkerError as error:
             return Fault("unsupported_feature", f"the artifact could not be run here: {error}", error.trace)
         except (WorkerDied, WireError) as error:
             return Fault("unsupported_feature", f"running the artifact ended its process: {error}")
-        if result["fault"]:
+        if result.get("fault"):
             return Fault(result["fault"]["code"], result["fault"]["message"])
         return wire.unpack(result["arrays"], data)

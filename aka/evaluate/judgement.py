@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from aka.errors import WorkerDied, WorkerTimeout
-from aka.evaluate import manysteps, static
+from aka.evaluate import light, manysteps, static
 from aka.evaluate.client import PlannerClient, small_sizes
 from aka.evaluate.correctness import FEW, Checker, Fault, Tally, families_for
 from aka.evaluate.exports import Exports, Failed
@@ -36,6 +36,8 @@ LARGE_BYTES = 32 << 20
 """Above this the many-step shape is run on two families of inputs, not three."""
 VMEM_SLACK = 1.1
 """Arithmetic from block shapes may exceed what the compiler allocates by padding; only a clear excess is a fault."""
+LIGHT = 0.98
+"""A time may be this share of the workload's speed of light before it is suspicious: the clocks are rounded."""
 SLOWER = "slower"
 MESSAGE_CHARS, EVIDENCE_CHARS = 600, 4000
 
@@ -191,6 +193,7 @@ class Judgement:
             planned.append((held_out, families))
         for case, chosen in planned:
             self._check(case, chosen, tally)
+        self._replay(first, tally)
         many, note = manysteps.find(self._made, self.client, self.workload, self.checker.many_steps)
         if many is not None:
             self._check(many, FEW if many.min_bytes <= LARGE_BYTES else FEW[::2], tally)
@@ -204,6 +207,12 @@ class Judgement:
         fault = self.checker.check(case, self._made.artifacts[case.label], families, tally, self.patience)
         if fault is not None:
             raise Failed(fault)
+
+    def _replay(self, case: ShapeCase, tally: Tally) -> None:
+        fault = self.checker.replay(case, self._made.artifacts[case.label], FEW[0], self.patience)
+        if fault is not None:
+            raise Failed(fault)
+        tally.notes = {*(tally.notes or ()), "wrong without its kernels, as it must be"}
 
     def _held_out(self) -> ShapeCase | None:
         """A small shape that no proposer has been shown."""
@@ -219,9 +228,9 @@ class Judgement:
             made = self.meter.profile(self._made.artifacts[case.label], case, self.patience.cut(PROFILE_S))
             if isinstance(made, Fault):
                 raise Failed(made)
-            floor_us = 1e6 * case.min_bytes / self.chip.hbm_bytes_per_s
-            if made.estimated_us < 0.98 * floor_us:
-                text = f"{made.estimated_us:.1f} us is less than reading the inputs and writing the outputs takes"
+            floor_us, why = light.floor_us(self.workload, case, self.chip)
+            if made.estimated_us < LIGHT * floor_us:
+                text = f"{made.estimated_us:.1f} us is less than {why} takes"
                 raise Failed(Fault("suspicious", f"{text} ({floor_us:.1f} us, at {case.label})"))
             self.profiles.append(made)
         us = geomean([p.estimated_us for p in self.profiles])

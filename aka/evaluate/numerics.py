@@ -176,13 +176,27 @@ def hold(got: Sequence[Array], to: Standard) -> Comparison | Skip:
     wrong = _form(got, to)
     if wrong is not None:
         return Comparison(False, float("inf"), 0.0, float("inf"), None, None, None, wrong)
+    return _together(_each(got, to), to.rtol, to.atol)
+
+
+def turned(got: Sequence[Array], to: Standard) -> bool:
+    """Whether any output is seen to be wrong: what ghost replay asks of a program without its kernels."""
+    return any(isinstance(one, Comparison) and not one.ok for one in _each(got, to))
+
+
+def judges(to: Standard) -> bool:
+    """Whether any output has elements that a candidate is held to."""
+    return any(not isinstance(leaf, Skip) and bool(leaf.judged.any()) for leaf in to.leaves)
+
+
+def _each(got: Sequence[Array], to: Standard) -> list[Comparison | Skip]:
     results: list[Comparison | Skip] = []
     for i, (value, leaf) in enumerate(zip(got, to.leaves, strict=True)):
         if isinstance(leaf, Skip):
             results.append(leaf)
         else:
             results.append(_exactly(i, value, leaf) if isinstance(leaf, _Integers) else _nearly(i, _wide(value), leaf))
-    return _together(results, to.rtol, to.atol)
+    return results
 
 
 def weakness(

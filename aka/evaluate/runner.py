@@ -132,6 +132,24 @@ def _prepared(artifact: bytes) -> Any:
     return run.Prepared(decode.load(artifact))
 
 
+def run_ghost(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    """args: arrays (specs), fill ("nan" or a number) and whole, which take the place of what the kernels give. blobs:
+    a TPU artifact, then the arrays. Runs what is left on the CPU. Result: `arrays` specs."""
+    import jax
+
+    made = _ghost(blobs[0], float(args["fill"]), int(args["whole"]))(*wire.unpack(args["arrays"], blobs[1:]))
+    specs, data = wire.pack([np.asarray(m) for m in jax.tree.leaves(made)])
+    return {"arrays": specs}, list(data)
+
+
+def _ghost(artifact: bytes, fill: float, whole: int) -> Any:
+    import jax
+
+    from aka.artifact import decode, ghost
+
+    return jax.jit(ghost.ghost(decode.load(artifact), fill, whole)[0].call)
+
+
 def run_call(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """args: arrays (specs). blobs: a CPU artifact, then the arrays, which are cast to its argument dtypes (float64 for
     the exact reference). Result: `arrays` specs; blobs: the outputs."""
@@ -155,4 +173,10 @@ def _callable(artifact: bytes) -> tuple[Any, list[Any]]:
     return jax.jit(exported.call), [a.dtype for a in exported.in_avals]
 
 
-OPS = {"inspect": run_inspect, "compile": run_compile, "execute": run_execute, "call": run_call}
+OPS = {
+    "inspect": run_inspect,
+    "compile": run_compile,
+    "execute": run_execute,
+    "ghost": run_ghost,
+    "call": run_call,
+}

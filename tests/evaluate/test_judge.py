@@ -160,3 +160,51 @@ def test_what_a_grid_walks_over_is_told_even_where_it_takes_one_step(bench: comp
     facts, _ = bench.pool.keep("runner").call("inspect", {}, blobs[:1], timeout_s=60)
     assert facts["kernels"][0]["grid"] == [1, 1]
     assert facts["kernels"][0]["axis_blocks"] == [[[128, 128], [128, 128]], [[384, 384], [384, 384]]]
+
+
+AXPY = """
+import jax
+import jax.numpy as jnp
+
+CONFIG = {"name": "axpy", "rows": 4096, "cols": 1024}
+TEST_SHAPES = [{"rows": 64, "cols": 256}, {"rows": 16, "cols": 128}]
+
+
+def create_inputs():
+    keys = jax.random.split(jax.random.key(0))
+    return tuple(jax.random.normal(k, (CONFIG["rows"], CONFIG["cols"])) for k in keys)
+
+
+def workload(x, y):
+    return 2 * x + 3 * y
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "words"),
+    [
+        ("k", "ACCEPT", "wrong without its kernels"),
+        ("jnp.where(jnp.isnan(k), 2 * x + 3 * y, k)", "work_outside_kernel", "right even with NaN"),
+        ("jnp.where(k == k, 2 * x + 3 * y, k)", "work_outside_kernel", "right even with zeros"),
+    ],
+    ids=["honest", "mended", "decorative"],
+)
+def test_what_a_kernel_gives_must_matter(
+    bench: compose.Bench, tmp_path: Path, answer: str, verdict: str, words: str
+) -> None:
+    """Cheap arithmetic around a kernel is allowed, but not all of it: ghost replay tells."""
+    op = tmp_path / "axpy.py"
+    op.write_text(AXPY)
+    code = rows_kernel("    o_ref[...] = 2 * x_ref[...] + 3 * y_ref[...]").replace(
+        "x_ref, o_ref", "x_ref, y_ref, o_ref"
+    )
+    code = (
+        code.replace("def workload(x)", "def _kernel(x, y)")
+        .replace("[spec]", "[spec, spec]")
+        .replace("(x)\n", "(x, y)\n")
+    )
+    code += f"\ndef workload(x, y):\n    k = _kernel(x, y)\n    return {answer}\n"
+    evaluation = bench.judge.evaluate(bench.client.describe(read_workload(op)), candidate(code))
+    gate = next(g for g in evaluation.gates if g.gate == "correctness")
+    assert evaluation.verdict == verdict, gate
+    assert words in gate.message
