@@ -421,6 +421,7 @@ class RunResult:
     run: str
     sandbox: str
     versions: dict[str, str]
+    weak: tuple[str, ...] = ()
 
 
 def geomean(values: list[float]) -> float:

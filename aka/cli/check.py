@@ -31,7 +31,7 @@ def check(
     source = read_workload(op)
     brought = read_kernel(compose.kernel_path(kernel))
     with compose.bench(settings.chip, settings.sandbox) as bench:
-        workload = bench.client.describe(source)
+        workload = compose.admitted(bench, source)
         candidate = compose.candidate_of(brought, workload, bench.client)
         bench.judge.progress = lambda gate: console.note(f"gate {gate} ...")
         evaluation = bench.judge.evaluate(workload, candidate)

@@ -76,6 +76,14 @@ def worker_pool(chip: Chip) -> Pool:
     return Pool(limits, env)
 
 
+def admitted(bench: Bench, source: SourceFile) -> Workload:
+    """The workload of a file, its weaknesses named aloud. Raises WorkloadError for one that cannot judge a kernel."""
+    workload = bench.judge.admit(bench.client.describe(source))
+    for reason in workload.weak:
+        console.note(f"weak workload: {reason}")
+    return workload
+
+
 def retriever() -> HybridRetriever:
     """The library, its index built first if need be; progress goes to stderr."""
     from aka.kb.opening import open_retriever

@@ -74,7 +74,7 @@ def _start(op: Path, out: Path | None, flags: dict[str, Any], json_: bool) -> Ru
     source = read_workload(op)
     run = (out.resolve().name if out else "") or new_run_id()
     with compose.bench(settings.chip, settings.sandbox) as bench:
-        workload = bench.client.describe(source)
+        workload = compose.admitted(bench, source)
         with JsonlJournal.create(out or Path(settings.out) / run, run) as journal:
             begun = {
                 "workload": encode(workload), "chip": settings.chip, "seed": settings.seed,
@@ -211,7 +211,7 @@ def _result(search: Search, bench: Bench, journal: JsonlJournal, stop: str) -> R
     return outcome.result(
         chip=bench.chip, baseline=search.baseline, best=search.best, trials=len(search.trials), stop_reason=stop,
         best_path=str(journal.folder / "best.py"), run=str(journal.folder), sandbox=sandbox.probe().name,
-        versions=compose.versions(),
+        versions=compose.versions(), weak=search.workload.weak,
     )  # fmt: skip
 
 
@@ -265,4 +265,6 @@ def _sentence(result: RunResult) -> str:
         fraction = f", {result.roofline_fraction:.0%} of the roofline" if result.roofline_fraction else ""
         head = f"{result.speedup:.2f}x over XLA: {words.us(result.best_us)} against {before} {where}{fraction}"
         found = result.best_path or found
+    if result.weak:
+        head += f"\nweak workload: {'; '.join(result.weak)}"
     return f"{head}\nstopped: {result.stop_reason}, after {trials}\n{found}"

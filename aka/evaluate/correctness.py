@@ -66,12 +66,12 @@ class Checker:
     """
 
     def __init__(self, pool: Pool, references: References) -> None:
-        self._pool, self._references = pool, references
+        self._pool, self.references = pool, references
         self.many_steps: list[dict[str, int]] = []
 
     def notes(self) -> set[str]:
         """What a reader must know of the references: an op without a float64 twin is judged by its own precision."""
-        return {f"judged by the op's own precision: {why}" for why in self._references.notes.values()}
+        return {f"judged by the op's own precision: {why}" for why in self.references.notes.values()}
 
     def check(
         self, case: ShapeCase, artifact: bytes, families: Iterable[str], tally: Tally, patience: Patience
@@ -81,7 +81,7 @@ class Checker:
         for family in families:
             patience.cut(EXECUTE_S)
             with patience.spared():
-                held = self._references.get(case, family)
+                held = self.references.get(case, family)
             made = self._run("execute", {}, artifact, held, patience.cut(EXECUTE_S))
             if isinstance(made, Fault):
                 return Fault(made.code, f"{made.message} (at {case.label}, family {family})", made.evidence)
@@ -93,7 +93,7 @@ class Checker:
     def replay(self, case: ShapeCase, artifact: bytes, family: str, patience: Patience) -> Fault | None:
         """Ghost replay: with the kernels' results replaced, the output must come out wrong, or the work is done
         elsewhere. Nothing is asked where the op's own output cannot be judged on this family."""
-        held = self._references.get(case, family)
+        held = self.references.get(case, family)
         if not numerics.judges(held.standard):
             return None
         for fill, word, whole in GHOSTS:

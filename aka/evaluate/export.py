@@ -37,7 +37,8 @@ def trace(fn: Callable[..., Any], sig: Mapping[str, Any], *, twice: bool = False
 
 def _same(a: Any, b: Any) -> bool:
     """Equations and constants; the text of a jaxpr leaves out what its constants hold."""
-    return str(a) == str(b) and all(np.array_equal(x, y) for x, y in zip(a.consts, b.consts, strict=True))
+    pairs = [(np.asarray(x), np.asarray(y)) for x, y in zip(a.consts, b.consts, strict=True)]
+    return str(a) == str(b) and all(x.dtype == y.dtype and x.tobytes() == y.tobytes() for x, y in pairs)
 
 
 def _trace_once(fn: Callable[..., Any], sig: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from aka.evaluate import sandbox
+from aka.evaluate import sandbox, weak
 from aka.evaluate.client import PlannerClient
 from aka.evaluate.correctness import Checker
 from aka.evaluate.judgement import Judgement
@@ -62,6 +62,10 @@ class OfflineJudge:
             patience=Patience(None if final else self._trial_s),
         )  # fmt: skip
         return judgement.run(sandbox.probe().name)
+
+    def admit(self, workload: Workload) -> Workload:
+        """The workload with its weaknesses named. WorkloadError if no kernel could be judged by it."""
+        return weak.named(workload, self._checker(workload, final=False).references)
 
     def _checker(self, workload: Workload, final: bool) -> Checker:
         """One set of secret inputs for a run's trials, and another for its finalists."""

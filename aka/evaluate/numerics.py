@@ -199,34 +199,27 @@ def _each(got: Sequence[Array], to: Standard) -> list[Comparison | Skip]:
     return results
 
 
-def weakness(
-    outputs: Mapping[str, Sequence[Array]], changed: Mapping[str, Sequence[Array]] | None = None
-) -> tuple[str, ...]:
-    """Reasons why the op judges kernels badly; empty if there are none.
+def weakness(outputs: Mapping[str, Sequence[Array]]) -> dict[int, str]:
+    """Why an output judges kernels badly, by its index; those that judge well are not there.
 
-    `outputs` maps each family to the exact outputs on it; `changed` maps an argument's name to the exact outputs on
-    the "normal" family with that argument alone drawn afresh.
+    `outputs` maps each family to the exact outputs on it.
     """
-    found: list[str] = []
-    for i in range(len(next(iter(outputs.values()), ()))):
-        found += _weak_leaf(i, [np.asarray(leaves[i]) for leaves in outputs.values()])
-    for name, leaves in (changed or {}).items():
-        if all(np.array_equal(a, b, equal_nan=True) for a, b in zip(leaves, outputs["normal"], strict=True)):
-            found.append(f"no output depends on input {name}")
-    return tuple(found)
+    count = len(next(iter(outputs.values()), ()))
+    told = {i: _weak([np.asarray(leaves[i]) for leaves in outputs.values()]) for i in range(count)}
+    return {i: f"output {i} is {why}" for i, why in told.items() if why}
 
 
-def _weak_leaf(index: int, values: list[Array]) -> list[str]:
+def _weak(values: list[Array]) -> str:
     if all(v.size == 0 for v in values):
-        return [f"output {index} is empty"]
+        return "empty"
     if len(values) > 1 and all(np.array_equal(v, values[0], equal_nan=True) for v in values):
-        return [f"output {index} is the same for every input"]
+        return "the same for every input"
     if values[0].size > 1 and all(bool(np.all(_same(v, v.flat[0]))) for v in values):
-        return [f"output {index} is constant: all of its elements are equal"]
+        return "constant: all of its elements are equal"
     if not any(np.isfinite(v).any() for v in values):
-        return [f"output {index} is never finite"]
+        return "never finite"
     peak = max(float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in values)
-    return [f"output {index} is tiny: no element above {peak:.1e}"] if peak < _TINY_OUTPUT else []
+    return f"tiny: no element above {peak:.1e}" if peak < _TINY_OUTPUT else ""
 
 
 def _same(a: Array, b: Any) -> Array:

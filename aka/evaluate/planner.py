@@ -39,7 +39,10 @@ def run_describe(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, An
     knobs = op.knobs(overrides[0])
     cases[0]["knobs"] = knobs
     tests = [op.case(c) | {"knobs": op.sizes(knobs, c)} for c in op.listed("TEST_SHAPES")]
-    closed, _ = export.trace(op.function(overrides[0], "workload"), cases[0]["inputs"])
+    try:
+        closed, _ = export.trace(op.function(overrides[0], "workload"), cases[0]["inputs"], twice=True)
+    except export.Nondeterministic as error:
+        raise loading.Refused(f"workload: {error}; draw its random numbers in create_inputs, or take a key") from None
     module = op.module(overrides[0])
     return {
         "name": str(op.config().get("name") or ""),

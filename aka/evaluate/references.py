@@ -66,13 +66,22 @@ class References:
             self._held.pop(next(iter(self._held)))
         return held
 
+    def arguments(self, case: ShapeCase, family: str, seed: int = 0) -> list[Array]:
+        """The family's arguments at a case; another `seed` draws them afresh."""
+        verbatim = self._workload.has_make_inputs
+        return inputs.make(family, case.inputs.leaves, self._seed + seed, self._sample(case), verbatim=verbatim)
+
+    def answers(self, case: ShapeCase, arguments: Sequence[Array]) -> list[Array]:
+        """What the op gives on these: in float64, or in its own precision where it has no such twin."""
+        made = self._of(case)
+        return self._call(made.exact or made.native, arguments)
+
     def _make(self, case: ShapeCase, family: str) -> Held:
         """`exact` in float64, `chip` with the MXU's rounding of float32 operands (None: no dots), `native` as the op
         runs on a CPU, `nudged` as exact on inputs moved by a rounding, `draws` as exact with the op's inner roundings
         drawn anew."""
-        made, sample = self._of(case), self._sample(case)
-        verbatim = self._workload.has_make_inputs
-        arguments = inputs.make(family, case.inputs.leaves, self._seed, sample, verbatim=verbatim)
+        made = self._of(case)
+        arguments = self.arguments(case, family)
         native = self._call(made.native, arguments)
         held_to = functools.partial(
             numerics.standard,

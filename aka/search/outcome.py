@@ -39,7 +39,7 @@ def faster(evaluation: Evaluation, best: Trial | None) -> bool:
 
 def result(
     *, chip: Chip, baseline: Evaluation, best: Trial | None, trials: int, stop_reason: str, best_path: str | None,
-    run: str, sandbox: str, versions: Mapping[str, str],
+    run: str, sandbox: str, versions: Mapping[str, str], weak: tuple[str, ...],
 ) -> RunResult:  # fmt: skip
     """The answer of a run; `hardware` is "unverified" unless the times were measured on a device."""
     evaluation = best.evaluation if best else None
@@ -63,6 +63,7 @@ def result(
         run=run,
         sandbox=sandbox,
         versions=dict(versions),
+        weak=weak,
     )
 
 

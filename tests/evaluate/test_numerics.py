@@ -282,14 +282,13 @@ def test_empty_outputs_need_only_the_right_form() -> None:
 
 def test_weak_workloads_are_named() -> None:
     one, two = EXACT, EXACT * 2
-    assert weakness({"normal": [one], "x100": [two]}) == ()
+    assert weakness({"normal": [one], "x100": [two]}) == {}
+    assert weakness({"normal": [two, one], "x100": [one, one]}).keys() == {1}
     assert "same for every input" in weakness({"normal": [one], "x100": [one]})[0]
     assert "constant" in weakness({"normal": [np.full(4, 2.0)], "x100": [np.full(4, 3.0)]})[0]
     assert "tiny" in weakness({"normal": [one * 1e-9], "x100": [two * 1e-9]})[0]
     assert "empty" in weakness({"normal": [one[:0]]})[0]
     assert "never finite" in weakness({"normal": [one * np.nan], "x100": [two * np.inf]})[0]
-    changed = {"x": [two], "scale": [one]}
-    assert weakness({"normal": [one], "x100": [two]}, changed) == ("no output depends on input scale",)
 
 
 FORMATS = ["float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e4m3fnuz"]

@@ -72,7 +72,7 @@ def test_result_json_has_the_fields_of_the_command() -> None:
     fields = result_json(RESULT)
     assert list(fields) == [
         "status", "chip", "source", "confidence", "hardware", "baseline_us", "best_us", "speedup", "roofline_fraction",
-        "shapes", "trials", "stop_reason", "best_path", "run", "sandbox", "versions",
+        "shapes", "trials", "stop_reason", "best_path", "run", "sandbox", "versions", "weak",
     ]  # fmt: skip
     assert fields["shapes"][0]["best_us"] == 40.0
     assert decode(RunResult, fields) == RESULT
