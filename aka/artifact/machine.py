@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from aka.artifact.code import Machine, translate
+from aka.artifact.code import Code, Machine, translate
 from aka.artifact.decode import Array, Kernel, Window
 from aka.artifact.dialect import numpy_dtype
 from aka.artifact.errors import MachineFault, Unsupported
@@ -20,17 +20,22 @@ from aka.artifact.scalars import grid_points, index_map
 Mxu = Literal["bf16", "exact"]
 
 
+PARALLEL = frozenset({"parallel", "core_parallel", "subcore_parallel"})
+
+
 def execute(
-    kernel: Kernel, operands: Sequence[Array], *, lazy: bool = True, mxu: Mxu = "bf16"
+    kernel: Kernel, operands: Sequence[Array], *, lazy: bool = True, mxu: Mxu = "bf16", split: int | None = None
 ) -> tuple[list[Array], MachineStats]:
     """Run the kernel once on the operands of its custom call; the results, and what ran.
 
     Memory starts as NaN. With `lazy` a copy lands when it is waited for, else at once: a kernel without races gives the
     same result both ways. `mxu="bf16"` rounds float32 matmul operands at default precision as the chip does.
+    `split` deals the steps to two cores along a grid axis that the kernel declares parallel (the one of that number,
+    counted around): each has memory of its own on the chip, and the second one goes first.
     Raises Unsupported (an operation without a meaning here) or MachineFault (the kernel is wrong).
     """
     with np.errstate(all="ignore"):
-        return _Run(kernel, operands, Machine(lazy, mxu)).go()
+        return _Run(kernel, operands, Machine(lazy, mxu)).go(split)
 
 
 class _Run:
@@ -51,27 +56,45 @@ class _Run:
             results[result] = inputs[operand - skip]
         return inputs + results
 
-    def go(self) -> tuple[list[Array], MachineStats]:
+    def go(self, split: int | None) -> tuple[list[Array], MachineStats]:
         machine, main = self.machine, self.main
         machine.env = [None] * main.size
         code = translate(main.body, machine, TABLE)
-        held = [fresh(t) for t in main.types[len(main.types) - len(self.kernel.scratch) :] if self.kernel.scratch]
-        machine.semaphores.extend(s for ref in held if ref.dtype == object for s in ref.ravel())
         points = grid_points(self.grid)
-        windows = [self._window(i, w, points) for i, w in enumerate(self.kernel.windows)]
-        for step in range(len(points)):
-            ids = [np.int32(v) for v in points[step]]
+        windows: list[Any] = []
+        for steps in self._cores(points, split):
+            windows = self._core(code, points, steps)
+        return self._finish(windows, len(points))
+
+    def _cores(self, points: Array, split: int | None) -> list[Array]:
+        """The steps of each core, in the order in which the cores go."""
+        kinds = self.kernel.semantics
+        axes = [a for a, n in enumerate(self.grid) if n > 1 and a < len(kinds) and kinds[a] in PARALLEL]
+        if split is None or not axes:
+            return [np.arange(len(points))]
+        axis = axes[split % len(axes)]
+        second = points[:, axis] >= (self.grid[axis] + 1) // 2
+        return [np.flatnonzero(second), np.flatnonzero(~second)]
+
+    def _core(self, code: Code, points: Array, steps: Array) -> list[Any]:
+        machine, types = self.machine, self.main.types
+        held = [fresh(t) for t in types[len(types) - len(self.kernel.scratch) :] if self.kernel.scratch]
+        machine.semaphores.extend(s for ref in held if ref.dtype == object for s in ref.ravel())
+        windows = [self._window(i, w, points, steps) for i, w in enumerate(self.kernel.windows)]
+        for step, number in enumerate(steps):
+            ids = [np.int32(v) for v in points[number]]
             refs = [w.enter(step) if isinstance(w, Pipeline) else w for w in windows]
             code.run(machine.env, [*ids, *self.prefetched, *refs, *held])
             for window in windows:
                 if isinstance(window, Pipeline):
                     window.leave(step)
-        return self._finish(windows, len(points))
+        return windows
 
-    def _window(self, number: int, window: Window, points: Array) -> Pipeline | Array:
+    def _window(self, number: int, window: Window, points: Array, steps: Array) -> Pipeline | Array:
         array, type_ = self.arrays[number], self._type(number)
         if window.index_map is not None:
-            return Pipeline(window, array, self._indices(window, points), type_.shape, self.machine.stats)
+            indices = self._indices(window, points)[steps]
+            return Pipeline(window, array, indices, type_.shape, self.machine.stats)
         if window.space not in ("vmem", "smem"):
             return array
         if window.is_output:

@@ -25,14 +25,19 @@ _API_VERSION = 1
 
 
 def run(
-    exported: Exported, args: Sequence[np.ndarray[Any, Any]], *, lazy: bool = True, mxu: Mxu = "bf16"
+    exported: Exported,
+    args: Sequence[np.ndarray[Any, Any]],
+    *,
+    lazy: bool = True,
+    mxu: Mxu = "bf16",
+    split: int | None = None,
 ) -> tuple[list[np.ndarray[Any, Any]], MachineStats]:
     """The flat results of the program on these flat arguments, and what its kernels did (all runs added up).
 
     The arguments must have the shapes and dtypes of `exported.in_avals`. Raises Unsupported if the machine or the CPU
     compiler lacks an operation, MachineFault if a kernel is wrong, ValueError on other arguments.
     """
-    return Prepared(exported, lazy=lazy, mxu=mxu).run(args)
+    return Prepared(exported, lazy=lazy, mxu=mxu).run(args, split)
 
 
 class Prepared:
@@ -46,11 +51,13 @@ class Prepared:
         except jax.errors.JaxRuntimeError as error:
             raise Unsupported("stablehlo", str(error).splitlines()[0]) from error
 
-    def run(self, args: Sequence[np.ndarray[Any, Any]]) -> tuple[list[np.ndarray[Any, Any]], MachineStats]:
-        """Like the function `run`."""
+    def run(
+        self, args: Sequence[np.ndarray[Any, Any]], split: int | None = None
+    ) -> tuple[list[np.ndarray[Any, Any]], MachineStats]:
+        """Like the function `run`; `split` as in `aka.artifact.machine.execute`."""
         _check(self.exported, args)
         host = self._host
-        host.stats, host.failure = MachineStats(), None
+        host.stats, host.failure, host.split = MachineStats(), None, split
         try:
             results = _execute(self._loaded, [args[i] for i in self.exported.module_kept_var_idx])
         except jax.errors.JaxRuntimeError as error:
@@ -72,6 +79,7 @@ class _Host:
 
     def __init__(self, found: list[Kernel], lazy: bool, mxu: Mxu) -> None:
         self.kernels, self.lazy, self.mxu = found, lazy, mxu
+        self.split: int | None = None
         self.stats = MachineStats()
         self.failure: ArtifactError | None = None
         self.lock = threading.Lock()
@@ -82,7 +90,8 @@ class _Host:
     def _callback(self, kernel: Kernel) -> Callable[..., tuple[Array, ...]]:
         def call(*operands: Any) -> tuple[Array, ...]:
             try:
-                results, stats = execute(kernel, [np.asarray(v) for v in operands], lazy=self.lazy, mxu=self.mxu)
+                flat = [np.asarray(v) for v in operands]
+                results, stats = execute(kernel, flat, lazy=self.lazy, mxu=self.mxu, split=self.split)
             except ArtifactError as error:
                 self.failure = self.failure or error
                 raise

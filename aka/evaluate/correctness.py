@@ -78,17 +78,27 @@ class Checker:
     ) -> Fault | None:
         """The first family in which the artifact is wrong, or None. Raises SandboxError for the machinery's faults,
         Expired or Unwanted when `patience` ends between two comparisons."""
-        for family in families:
+        for number, family in enumerate(families):
             patience.cut(EXECUTE_S)
             with patience.spared():
                 held = self.references.get(case, family)
-            made = self._run("execute", {}, artifact, held, patience.cut(EXECUTE_S))
-            if isinstance(made, Fault):
-                return Fault(made.code, f"{made.message} (at {case.label}, family {family})", made.evidence)
-            fault = self._compare(case, family, held, made, tally)
+            made = self._run("execute", {"split": number}, artifact, held, patience.cut(EXECUTE_S))
+            fault = made if isinstance(made, Fault) else self._compare(case, family, held, made, tally)
             if fault is not None:
-                return fault
+                fault = self._raced(artifact, held, fault, patience)
+                return Fault(fault.code, f"{fault.message} (at {case.label}, family {family})", fault.evidence)
         return None
+
+    def _raced(self, artifact: bytes, held: Held, fault: Fault, patience: Patience) -> Fault:
+        """The fault's right name: it is a race if all is well with one core."""
+        if fault.code != "incorrect":
+            return fault
+        alone = self._run("execute", {"split": None}, artifact, held, patience.cut(EXECUTE_S))
+        found = alone if isinstance(alone, Fault) else numerics.hold(alone, held.standard)
+        if not isinstance(found, numerics.Comparison) or not found.ok:
+            return fault
+        text = "right on one core, wrong on two: the steps of a grid axis that is declared parallel hang on each other"
+        return Fault("race", text, f"{fault.message}\n{fault.evidence}")
 
     def replay(self, case: ShapeCase, artifact: bytes, family: str, patience: Patience) -> Fault | None:
         """Ghost replay: with the kernels' results replaced, the output must come out wrong, or the work is done
@@ -116,8 +126,7 @@ class Checker:
         tally.notes = {*(tally.notes or ()), *found.flags}
         if found.ok:
             return None
-        evidence = f"shape {case.label} ({case.inputs}), input family {family}: {found.reason}"
-        return Fault("incorrect", f"{found.reason} (at {case.label}, family {family})", evidence)
+        return Fault("incorrect", found.reason, f"shape {case.label} ({case.inputs}), input family {family}")
 
     def _run(
         self, op: str, how: dict[str, Any], artifact: bytes, held: Held, timeout_s: float

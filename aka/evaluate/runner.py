@@ -110,12 +110,13 @@ def run_compile(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
 
 
 def run_execute(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """args: arrays (specs). blobs: a TPU artifact, then the arrays. Runs the artifact itself: StableHLO on the CPU, the
-    Mosaic body in the NumPy machine. Result: `arrays` specs, or `fault` {code, message}."""
+    """args: arrays (specs), split (which parallel axis is dealt to two cores; None: one core). blobs: a TPU artifact,
+    then the arrays. Runs the artifact itself: StableHLO on the CPU, the Mosaic body in the NumPy machine. Result:
+    `arrays` specs, or `fault` {code, message}."""
     from aka.artifact import errors
 
     try:
-        made, _ = _prepared(blobs[0]).run(wire.unpack(args["arrays"], blobs[1:]))
+        made, _ = _prepared(blobs[0]).run(wire.unpack(args["arrays"], blobs[1:]), args["split"])
     except errors.Unsupported as error:
         return {"fault": {"code": "unsupported_feature", "message": str(error)}}, []
     except errors.MachineFault as error:

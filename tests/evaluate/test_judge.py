@@ -208,3 +208,52 @@ def test_what_a_kernel_gives_must_matter(
     gate = next(g for g in evaluation.gates if g.gate == "correctness")
     assert evaluation.verdict == verdict, gate
     assert words in gate.message
+
+
+SUMS = """
+import jax
+import jax.numpy as jnp
+
+CONFIG = {"name": "column_sums", "rows": 4096, "cols": 1024}
+TEST_SHAPES = [{"rows": 64, "cols": 256}, {"rows": 16, "cols": 128}]
+
+
+def create_inputs():
+    return (jax.random.normal(jax.random.key(0), (CONFIG["rows"], CONFIG["cols"])),)
+
+
+def workload(x):
+    return x.sum(0, keepdims=True)
+"""
+SUM_KERNEL = (
+    HEAD
+    + """
+def _body(x_ref, o_ref, sums):
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+        sums[...] = jnp.zeros_like(sums)
+
+    sums[...] += jnp.sum(x_ref[...].reshape(-1, 8, x_ref.shape[1]), 0)
+    o_ref[...] = jnp.sum(sums[...], 0, keepdims=True)
+
+def workload(x):
+    r, c = x.shape
+    b = min(512, r)
+    return pl.pallas_call(
+        _body, grid=(r // b,), in_specs=[pl.BlockSpec((b, c), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((1, c), lambda i: (0, 0)), out_shape=jax.ShapeDtypeStruct((1, c), x.dtype),
+        scratch_shapes=[pltpu.VMEM((8, c), jnp.float32)],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)))(x)
+"""
+)
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("arbitrary", "ACCEPT"), ("parallel", "race")])
+def test_an_axis_that_is_declared_parallel_is_dealt_to_two_cores(
+    bench: compose.Bench, tmp_path: Path, kind: str, verdict: str
+) -> None:
+    op = tmp_path / "sums.py"
+    op.write_text(SUMS)
+    workload = bench.client.describe(read_workload(op))
+    evaluation = bench.judge.evaluate(workload, candidate(SUM_KERNEL.replace("arbitrary", kind)))
+    assert evaluation.verdict == verdict, evaluation.gates[-1]
