@@ -5,6 +5,7 @@ op.py is trusted like a script that the user runs, yet it runs here, away from f
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from aka.evaluate import loading
@@ -36,6 +37,8 @@ def run_describe(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, An
     op = Op(args["source"], args["filename"])
     overrides = op.listed("SHAPES") or [{}]
     cases = [op.case(c) for c in overrides]
+    if not all(any(math.prod(leaf["shape"]) for leaf in c["outputs"]["leaves"]) for c in cases):
+        raise loading.Refused("workload returns arrays without elements: there is nothing to make faster")
     knobs = op.knobs(overrides[0])
     cases[0]["knobs"] = knobs
     tests = [op.case(c) | {"knobs": op.sizes(knobs, c)} for c in op.listed("TEST_SHAPES")]
