@@ -104,13 +104,15 @@ class OfflineProposer:
                 yield from self._chained(arm, pieces, brief) if pieces else [Move(arm, arm.tuned, "defaults", None)]
 
     def _chained(self, arm: Arm, pieces: Sequence[Arm], brief: Brief) -> Iterator[Move]:
-        """A template of several kernels: each alone, then all with the best of each, unless that is hopeless."""
+        """A template of several kernels: each alone, then all with the best of each. Both only as long as those that
+        have a time take less than the best kernel so far: what is slower than that needs tuning first."""
+        best = brief.best.evaluation.us if brief.best else None
+        if chain.best_us(pieces, self._past) >= (best or brief.baseline_us):
+            return
         for piece in pieces:
             if not self._past.tried(piece.key):
                 yield Move(piece, piece.tuned, "defaults", None)
-        best = brief.best.evaluation.us if brief.best else None
-        hopeless = chain.best_us(pieces, self._past) >= (best or brief.baseline_us)
-        if not hopeless and not chain.closed(pieces, self._past):
+        if not chain.closed(pieces, self._past):
             yield Move(arm, chain.together(pieces, self._past), "the best of each kernel", None)
 
     def _starts(self, brief: Brief) -> Iterator[Move]:

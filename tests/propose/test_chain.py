@@ -82,6 +82,16 @@ def test_kernels_that_take_longer_together_than_the_best_spare_the_whole_a_trial
     assert whole(search(proposer(), 3, best_us=60.0)) == [(64, 8)]
 
 
+def test_a_kernel_that_alone_takes_longer_than_the_best_spares_the_others_a_trial() -> None:
+    """They come when it has been tuned below that."""
+    found = search(proposer(), 4, best_us=35.0)
+    assert [(c.family, c.params["block_rows"]) for c in found if c.is_piece][:3] == [
+        (FIRST, 64),
+        (FIRST, 128),
+        (SECOND, 8),
+    ]
+
+
 def test_a_resumed_search_goes_on_with_the_same_kernel() -> None:
     before = proposer()
     past = search(before, 4)
