@@ -165,6 +165,8 @@ def _walk(flat: _Flat, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[An
             made = _walk(flat, body, held, arrays)
         elif name in SAME:
             made = arrays
+        elif _idle(eqn):
+            made = arrays[:1]
         elif (one := _chosen(name, arrays)) is not None:
             made = [one]
         elif (folded := _folded(eqn, arrays)) is not None:
@@ -174,6 +176,15 @@ def _walk(flat: _Flat, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[An
             flat.nodes.append((name, tuple(arrays), tuple(made), eqn.params))
         env.update(zip(eqn.outvars, made, strict=True))
     return [get(v) for v in jaxpr.outvars]
+
+
+def _idle(eqn: Any) -> bool:
+    """Padding by nothing, and a slice of all."""
+    if eqn.primitive.name not in ("pad", "slice"):
+        return False
+    return bool(eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape) and not any(
+        any(widths) for widths in eqn.params.get("padding_config", ())
+    )
 
 
 def _constant(value: Any, dtype: Any = None) -> Literal:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Size = tuple[int, ...]
@@ -71,6 +71,8 @@ class Sizes:
             difference = tuple(a - b for a, b in zip(size, other, strict=True))
             if is_constant(difference):
                 return f"{self._name(other)} {'-' if difference[0] < 0 else '+'} {abs(difference[0])}"
+        for above, below in self._ratios(size):
+            return f"{' * '.join(map(self._name, above))} // {' // '.join(map(self._name, below))}"
         for chosen, divisor in self._fractions(size):
             return f"{' * '.join(map(self._name, chosen))} // {divisor}"
         raise NoFit(
@@ -87,6 +89,15 @@ class Sizes:
         # A product of names alone is no chance hit, as one with some factor may be.
         best = min(found, key=lambda f: f[1] != 1, default=None)
         return [] if best is None else [[*map(self._name, best[0]), *([str(best[1])] if best[1] != 1 else [])]]
+
+    def _ratios(self, size: Size) -> Iterator[tuple[tuple[Size, ...], tuple[Size, ...]]]:
+        """Products of named sizes over others that are this one: heads over the heads that they share."""
+        for ups, downs in ((1, 1), (2, 1), (1, 2)):
+            for below in itertools.combinations_with_replacement(self.names, downs):
+                whole = times(size, *below)
+                for above in itertools.combinations_with_replacement(self.names, ups):
+                    if times(*above) == whole:
+                        yield above, below
 
     def _fractions(self, size: Size) -> list[tuple[tuple[Size, ...], int]]:
         """Products of named sizes that are so many times this one: first those by a number that is a size itself (the

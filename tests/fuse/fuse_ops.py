@@ -207,6 +207,23 @@ def group_quantised(x: Any) -> Any:
     return jnp.round(split / scale).astype(jnp.int8).reshape(x.shape), scale[..., 0]
 
 
+def quantised_weights(x: Any, q: Any, scale: Any) -> Any:
+    """The rows that share a scale are as many as one size over another."""
+    k, n = q.shape
+    dense = q.reshape(scale.shape[0], k // scale.shape[0], n) * scale[:, None]
+    return x @ dense.reshape(k, n)
+
+
+def packed_conv(x: Any, ids: Any, w: Any) -> Any:
+    """A causal convolution whose taps stop where another document begins; the first tap is no shift at all."""
+    total = jnp.zeros_like(x)
+    for back in range(3):
+        past = jnp.pad(x, ((0, 0), (back, 0), (0, 0)))[:, : x.shape[1]]
+        owner = jnp.pad(ids, ((0, 0), (back, 0)), constant_values=-1)[:, : x.shape[1]]
+        total += jnp.where((owner == ids)[..., None], past, 0) * w[2 - back]
+    return jax.nn.silu(total)
+
+
 def matrices(*shapes: tuple[int, ...], dtype: str = F32) -> list[Spec]:
     return [(s, dtype) for s in shapes]
 
@@ -367,4 +384,21 @@ CASES = [
         [matrices((48, 16, 128), (3, 128)), matrices((20, 8, 256), (3, 256))],
     ),
     Case("image_conv", image_conv, [matrices((2, 16, 24, 128), (3, 3, 128)), matrices((1, 24, 16, 256), (3, 3, 256))]),
+    Case(
+        "quantised_weights",
+        quantised_weights,
+        [
+            matrices((48, 256), (256, 128), (4, 128)),
+            matrices((40, 384), (384, 256), (3, 256)),
+            matrices((24, 128), (128, 384), (4, 384)),
+        ],
+    ),
+    Case(
+        "packed_conv",
+        packed_conv,
+        [
+            [((2, 48, 128), F32), ((2, 48), "int32"), ((3, 128), F32)],
+            [((1, 40, 256), F32), ((1, 40), "int32"), ((3, 256), F32)],
+        ],
+    ),
 ]
