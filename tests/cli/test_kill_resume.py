@@ -16,7 +16,8 @@ from cli_runs import Runs, trials
 from aka.types import Event
 
 # Go on after a kernel that is nearly at the roofline; one that is quite there (the fifth or sixth) still ends a run.
-SETTINGS = {"AKA_EARLY_STOP_ROOFLINE": "1"}
+CANARY = "sk-ant-api03-" + "canary" * 8
+SETTINGS = {"AKA_EARLY_STOP_ROOFLINE": "1", "ANTHROPIC_API_KEY": CANARY}
 
 
 def after_trials(count: int) -> Callable[[list[Event]], bool]:
@@ -109,6 +110,13 @@ def test_a_finished_run_is_shown_again_and_goes_on_with_more_trials(killed: Runs
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["trials"] == 4 and killed.events()[: len(before)] == before
     check_whole(killed, 4)
+
+
+def test_a_key_in_the_environment_is_nowhere_in_the_run(killed: Runs) -> None:
+    files = [path for path in killed.run.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert not [path.name for path in files if b"canary" in path.read_bytes()]
+    assert "canary" not in killed.aka("report", killed.run).stdout
 
 
 def test_a_run_goes_on_only_on_its_own_chip(killed: Runs) -> None:
