@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from aka.fuse.axes import REDUCTIONS, splits
+from aka.fuse.axes import CHOICES, REDUCTIONS, splits
 from aka.fuse.graph import LAYOUT, Graph, Node, subgraph
 from aka.fuse.plan import Machine, Plan, plans
 from aka.fuse.sizes import NoFit
@@ -16,7 +16,7 @@ from aka.fuse.source import Writer
 MAX_CUTS = 14
 SMALL = 8
 """How many times smaller than the largest array a value is that is worth a trip to HBM between two reductions."""
-REDUCING = {"dot_general", "gather", *REDUCTIONS}
+REDUCING = {"dot_general", "gather", *REDUCTIONS, *CHOICES}
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,3 +106,15 @@ def test_a_size_that_no_argument_shows_is_refused() -> None:
     found, refused = templates(programs, ["x"], {}, MACHINE, "groups")
     assert not found
     assert "CONFIG" in " ".join(refused.values())
+
+
+def test_counts_over_more_rows_than_fit_are_cut_behind_the_choice() -> None:
+    def hits(logits: Any, labels: Any) -> Any:
+        return jnp.sum(jnp.argmax(logits, -1) == labels)
+
+    avals = [
+        [jax.ShapeDtypeStruct((n, v), jnp.float32), jax.ShapeDtypeStruct((n,), jnp.int32)]
+        for n, v in ((4096, 128256), (512, 2048), (256, 1000))
+    ]
+    found, refused = templates([jax.make_jaxpr(hits)(*a) for a in avals], ["logits", "labels"], {}, MACHINE, "hits")
+    assert found and found[0].name.startswith("2-kernels"), refused
