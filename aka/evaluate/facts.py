@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class KernelFacts:
     """One kernel of an artifact. `axis_blocks[a]` are the (array dimension, block) pairs that grid axis a walks over;
-    no output block moves along the `reduction_axes`."""
+    no output block moves along the `reduction_axes`. `options` are the names of what it asks of the compiler."""
 
     name: str
     grid: tuple[int, ...]
@@ -17,6 +17,7 @@ class KernelFacts:
     vmem_bytes: int
     vmem_limit_bytes: int | None
     dynamic_loops: bool
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,22 @@ class References:
         return Held(arguments, standard)
 
     def _moot(self, exact: bytes, arguments: list[Array]) -> list[Array]:
-        """Elements that come out alike whatever finite numbers stand where NaN and infinities stood."""
-        one, other = (self._call(exact, inputs.mended(arguments, value)) for value in (1.0, -3.0))
-        return [a == b for a, b in zip(one, other, strict=True)]
+        """Elements that come out alike whatever finite numbers stand where NaN and infinities stood: in all arguments,
+        or in one of them (a masked value, while a key before it has an infinity that matters)."""
+        found = self._alike(exact, arguments, range(len(arguments)))
+        broken = [i for i, a in enumerate(arguments) if not np.isfinite(_wide(a)).all()]
+        for index in broken if len(broken) > 1 else ():
+            alone = self._alike(exact, arguments, [index])
+            found = [a | b for a, b in zip(found, alone, strict=True)]
+        return found
+
+    def _alike(self, exact: bytes, arguments: list[Array], chosen: Sequence[int]) -> list[Array]:
+        """Elements that are finite and the same with 1 as with -3 for what is not finite in the `chosen` arguments."""
+        made = []
+        for value in (1.0, -3.0):
+            mended = inputs.mended(arguments, value)
+            made.append(self._call(exact, [mended[i] if i in chosen else a for i, a in enumerate(arguments)]))
+        return [(a == b) & np.isfinite(a) for a, b in zip(*made, strict=True)]
 
     def _of(self, case: ShapeCase) -> ReferenceArtifacts:
         if case.label not in self._artifacts:

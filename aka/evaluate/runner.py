@@ -52,6 +52,7 @@ def _kernel(kernel: Any) -> dict[str, Any]:
         "vmem_bytes": decode.vmem_bytes(kernel),
         "vmem_limit_bytes": kernel.vmem_limit_bytes,
         "dynamic_loops": kernel.dynamic_loops,
+        "options": list(kernel.options),
     }
 
 

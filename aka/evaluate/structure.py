@@ -13,6 +13,11 @@ HEAVY = frozenset(
         "dynamic_conv", "dynamic_gather", "atan2",
     )
 ) | {"chlo.erf", "chlo.erf_inv", "chlo.erfc", "chlo.ragged_dot", "chlo.top_k"}  # fmt: skip
+FORBIDDEN_OPTIONS = {
+    "disable_bounds_checks": "an access outside an array would reach other memory of the chip",
+    "disable_semaphore_checks": "a copy that nobody waits for would go unseen",
+    "flag_configs": "the compiler that is measured is the one that everybody has",
+}
 MIN_ELEMENTS = 1024
 """Below this, work around a kernel is housekeeping (a scale vector, a table of offsets)."""
 MAX_CONSTANT_BYTES = 1 << 20
@@ -26,6 +31,10 @@ def fault(facts: ArtifactFacts) -> tuple[str, str] | None:
         return "forbidden_primitive", f"custom call {', '.join(foreign)}: only Pallas TPU kernels are allowed"
     if not facts.kernels:
         return "not_a_kernel", "the TPU artifact holds no Pallas kernel: what runs would be plain XLA"
+    for kernel in facts.kernels:
+        for option in kernel.options:
+            if option in FORBIDDEN_OPTIONS:
+                return "forbidden_primitive", f"{kernel.name} asks for {option}: {FORBIDDEN_OPTIONS[option]}"
     if not any(facts.feeds):
         return "work_outside_kernel", "no kernel's result reaches the output"
     if facts.constants_bytes > MAX_CONSTANT_BYTES:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).parents[2]
 RESULT = [
     "status", "chip", "source", "confidence", "hardware", "baseline_us", "best_us", "speedup", "roofline_fraction",
-    "shapes", "trials", "stop_reason", "best_path", "run", "sandbox", "versions",
+    "shapes", "trials", "stop_reason", "best_path", "run", "sandbox", "versions", "weak",
 ]  # fmt: skip
 PROFILE = {
     "chip", "shape", "source", "confidence", "estimated_us", "cycles", "hbm_bytes", "bound", "roofline_fraction",

@@ -1,4 +1,4 @@
-"""The judge on real candidates: honest ones pass, cheats end at the gate that must stop them."""
+"""The judge on real candidates: every way to fail has its code. What is hostile stands in tests/hostile."""
 
 from __future__ import annotations
 
@@ -12,17 +12,6 @@ from aka.types import Candidate, Workload
 from aka.workload.read import read_workload
 
 HOSTILE = Path(__file__).parents[1] / "hostile"
-VERDICTS = {
-    "h00_control_good": ("ACCEPT", "performance"),
-    "h01_jnp_fallback": ("not_a_kernel", "structure"),
-    "h02_decorative_pallas": ("work_outside_kernel", "structure"),
-    "h05_zeros": ("incorrect", "correctness"),
-    "h06_noop_uninitialised": ("incorrect", "correctness"),
-    "h08_bf16_downgrade": ("incorrect", "correctness"),
-    "h09_hardcoded_shape": ("incorrect", "correctness"),
-    "h28_interpret_flag": ("not_a_kernel", "structure"),
-    "h29_all_nan": ("incorrect", "correctness"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +27,6 @@ def softmax(bench: compose.Bench) -> Workload:
 
 def candidate(code: str) -> Candidate:
     return Candidate(code, "as written", "test")
-
-
-@pytest.mark.parametrize("name", VERDICTS)
-def test_hostile_file_ends_at_its_gate(bench: compose.Bench, softmax: Workload, name: str) -> None:
-    evaluation = bench.judge.evaluate(softmax, candidate((HOSTILE / f"{name}.py").read_text()))
-    assert (evaluation.verdict, evaluation.gates[-1].gate) == VERDICTS[name], evaluation.gates[-1]
 
 
 HEAD = """

@@ -1,0 +1,6 @@
+"""REJECT timeout - never finishes tracing."""
+
+
+def workload(x):
+    while True:
+        pass

@@ -1,0 +1,44 @@
+"""REJECT static_reject (import threading); if run: threads die with the child before timing - starts threads that would slow a baseline timed in the same process or host."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+
+def _body(x_ref, o_ref):
+    x = x_ref[...]
+    m = jnp.max(x, -1, keepdims=True)
+    e = jnp.exp(x - m)
+    o_ref[...] = e / jnp.sum(e, -1, keepdims=True)
+
+
+def _good(x, body=_body, **kw):
+    r, c = x.shape
+    b = 8
+    return pl.pallas_call(
+        body,
+        grid=(r // b,),
+        in_specs=[pl.BlockSpec((b, c), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((b, c), lambda i: (i, 0)),
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        **kw,
+    )(x)
+
+
+import threading
+
+
+def _spin():
+    import time
+
+    t = time.time()
+    while time.time() - t < 60:
+        pass
+
+
+for _ in range(4):
+    threading.Thread(target=_spin, daemon=True).start()
+
+
+def workload(x):
+    return _good(x)
