@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     branches: int = Field(3, gt=0)
     early_stop_roofline: float = Field(0.95, gt=0, le=1)
     out: str = Field("runs", min_length=1)
-    sandbox: Literal["auto", "bubblewrap", "rlimits"] = "auto"
+    sandbox: Literal["auto", "bubblewrap", "landlock", "rlimits"] = "auto"
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 

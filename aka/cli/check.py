@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aka.cli.options import Unsafe
 from aka.types import Evaluation, encode
 
 
@@ -16,6 +17,7 @@ def check(
     ],
     op: Annotated[Path, typer.Option(help="The workload file that it must compute.")],
     chip: Annotated[str | None, typer.Option(help="v4, v5e, v5p, v6e or tpu7x (default v5e).")] = None,
+    unsafe: Unsafe = False,
     json_: Annotated[bool, typer.Option("--json", help="Print verdict and gates as one JSON object.")] = False,
 ) -> None:
     """Judge a kernel: static rules, export, structure, VMEM, compile, correctness on inputs that only the judge holds,
@@ -30,7 +32,7 @@ def check(
     settings = load_settings({"chip": chip})
     source = read_workload(op)
     brought = read_kernel(compose.kernel_path(kernel))
-    with compose.bench(settings.chip, settings.sandbox) as bench:
+    with compose.bench(settings.chip, settings.sandbox, unsafe=unsafe) as bench:
         workload = compose.admitted(bench, source)
         candidate = compose.candidate_of(brought, workload, bench.client)
         bench.judge.progress = lambda gate: console.note(f"gate {gate} ...")
@@ -43,23 +45,28 @@ def check(
 
 
 def _json(evaluation: Evaluation) -> dict[str, object]:
+    from aka.report import words
+
     made = encode(evaluation)
     return {
         "verdict": evaluation.verdict,
         "chip": evaluation.chip,
         "hardware": "unverified",
-        "sandbox": evaluation.sandbox,
+        "sandbox": words.wall(evaluation.sandbox),
         "gates": made["gates"],
         "timings": made["timings"],
     }
 
 
 def _text(evaluation: Evaluation) -> str:
+    from aka.report import words
+
     rows = [
         f"  {'ok  ' if g.passed else 'FAIL'} {g.gate:<12} {g.seconds:6.2f} s  {g.message}".rstrip()
         for g in evaluation.gates
     ]
     failed = evaluation.failed
     evidence = ["", failed.evidence.rstrip()] if failed and failed.evidence else []
-    label = f"{evaluation.verdict} on {evaluation.chip} (hardware: unverified, sandbox: {evaluation.sandbox})"
+    wall = words.wall(evaluation.sandbox)
+    label = f"{evaluation.verdict} on {evaluation.chip} (hardware: unverified, sandbox: {wall})"
     return "\n".join([label, *rows, *evidence])

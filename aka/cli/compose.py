@@ -41,20 +41,34 @@ class Bench:
 
 
 @contextlib.contextmanager
-def bench(chip_name: str, sandbox: str = "auto", *, trials: bool = True) -> Iterator[Bench]:
+def bench(chip_name: str, sandbox: str = "auto", *, unsafe: bool = False, trials: bool = True) -> Iterator[Bench]:
     """Workers, planner and judge for a chip; everything is killed when the block ends. `trials` warms the workers
-    that judge candidates, beside the planner. `sandbox` names a rung, "auto" takes the best that works here."""
+    that judge candidates, beside the planner. `sandbox` and `unsafe` are as in `choose_sandbox`."""
     from aka.evaluate.client import PlannerClient
     from aka.evaluate.judge import OfflineJudge
     from aka.targets import chips
 
     chip = chips.chip(chip_name)
-    if sandbox != "auto":
-        os.environ["AKA_SANDBOX"] = sandbox
+    choose_sandbox(sandbox, unsafe)
     with worker_pool(chip) as pool:
         pool.prepare("planner", *(("runner", "exporter", "meter") if trials else ()))
         client = PlannerClient(pool, chip.name)
         yield Bench(pool, client, OfflineJudge(pool, client, chip), chip)
+
+
+def choose_sandbox(named: str, unsafe: bool) -> None:
+    """Every worker that starts from now on stands on the rung that is named; "auto" is the best wall that works here.
+
+    `unsafe` (--unsafe-no-sandbox) names `rlimits` where none does. Raises BackendUnavailable if the rung cannot run, or
+    none can and that was not said.
+    """
+    from aka.evaluate import rungs
+
+    if named == "auto" and unsafe and rungs.best() is None:
+        named = rungs.NO_WALL
+    if named != "auto":
+        os.environ["AKA_SANDBOX"] = named
+    rungs.probe()
 
 
 def worker_pool(chip: Chip) -> Pool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aka.cli.options import Unsafe
 from aka.errors import UsageError
 from aka.types import Evaluation, RunResult, Trial, Workload, encode
 
@@ -34,6 +35,7 @@ def optimize(
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default runs/<id>).")] = None,
     dropout: Annotated[str | None, typer.Option(help="On a stall: off, mask, fresh or both.")] = None,
     resume: Annotated[str | None, typer.Option(help="Go on with a run: its id, a prefix, a path, or 'last'.")] = None,
+    unsafe: Unsafe = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Search for a Pallas kernel that computes the op and is faster than XLA's version of it.
@@ -54,7 +56,7 @@ def optimize(
         raise UsageError("give a workload file, or --resume RUN (not both); see aka optimize --help")
     if resume and out:
         raise UsageError("--out is for a new run: a run that is resumed stays in its folder")
-    result = _resume(resume, flags, json_) if resume else _start(op, out, flags, json_)  # type: ignore[arg-type]
+    result = _resume(resume, flags, unsafe, json_) if resume else _start(op, out, flags, unsafe, json_)  # type: ignore[arg-type]
     if json_:
         console.answer_json(reports.result_json(result))
     else:
@@ -62,7 +64,7 @@ def optimize(
     raise typer.Exit(0 if result.status == "improved" else 1)
 
 
-def _start(op: Path, out: Path | None, flags: dict[str, Any], json_: bool) -> RunResult:
+def _start(op: Path, out: Path | None, flags: dict[str, Any], unsafe: bool, json_: bool) -> RunResult:
     from aka.cli import compose
     from aka.config import load_settings
     from aka.evaluate import sandbox
@@ -73,7 +75,7 @@ def _start(op: Path, out: Path | None, flags: dict[str, Any], json_: bool) -> Ru
     settings = load_settings(flags)
     source = read_workload(op)
     run = (out.resolve().name if out else "") or new_run_id()
-    with compose.bench(settings.chip, settings.sandbox) as bench:
+    with compose.bench(settings.chip, settings.sandbox, unsafe=unsafe) as bench:
         workload = compose.admitted(bench, source)
         with JsonlJournal.create(out or Path(settings.out) / run, run) as journal:
             begun = {
@@ -85,7 +87,7 @@ def _start(op: Path, out: Path | None, flags: dict[str, Any], json_: bool) -> Ru
             return _run(bench, workload, journal, settings, json_)
 
 
-def _resume(text: str, flags: dict[str, Any], json_: bool) -> RunResult:
+def _resume(text: str, flags: dict[str, Any], unsafe: bool, json_: bool) -> RunResult:
     from aka.cli import compose, console
     from aka.config import load_settings
     from aka.journal.jsonl import JsonlJournal
@@ -101,7 +103,7 @@ def _resume(text: str, flags: dict[str, Any], json_: bool) -> RunResult:
         if state.finished is not None and not any(v is not None for v in flags.values()):
             console.note("this run had finished; give it a larger --max-trials or --max-minutes to go on")
             return state.finished
-        with compose.bench(settings.chip, settings.sandbox) as bench:
+        with compose.bench(settings.chip, settings.sandbox, unsafe=unsafe) as bench:
             return _run(bench, state.workload, journal, settings, json_, elapsed_s=state.elapsed_s, resumed=True)
 
 
@@ -119,6 +121,7 @@ def _run(
     *, elapsed_s: float = 0.0, resumed: bool = False,
 ) -> RunResult:  # fmt: skip
     from aka.cli import compose, console, view
+    from aka.evaluate import sandbox
 
     library = compose.retriever()
     past = journal.events()
@@ -127,7 +130,7 @@ def _run(
         search = _search(bench, workload, told, settings, library, elapsed_s)
         bench.judge.progress = lambda gate: shown.gate(len(search.trials), gate)
         if resumed:
-            told.append("resumed", {"from_seq": past[-1].seq})
+            told.append("resumed", {"from_seq": past[-1].seq, "sandbox": sandbox.probe().name})
             search.replay(past)
         try:
             with _terminations():
@@ -204,14 +207,16 @@ def _write_best(told: _Told, workload: Workload, trial: Trial, baseline: Evaluat
 
 def _result(search: Search, bench: Bench, journal: JsonlJournal, stop: str) -> RunResult:
     from aka.cli import compose
-    from aka.evaluate import sandbox
+    from aka.evaluate import rungs
     from aka.search import outcome
 
     assert search.baseline is not None
+    unwalled = any(trial.evaluation.sandbox == rungs.NO_WALL for trial in search.trials)  # in any session
     return outcome.result(
         chip=bench.chip, baseline=search.baseline, best=search.best, trials=len(search.trials), stop_reason=stop,
-        best_path=str(journal.folder / "best.py"), run=str(journal.folder), sandbox=sandbox.probe().name,
-        versions=compose.versions(), weak=search.workload.weak,
+        best_path=str(journal.folder / "best.py"), run=str(journal.folder),
+        sandbox=rungs.NO_WALL if unwalled else rungs.probe().name, versions=compose.versions(),
+        weak=search.workload.weak,
     )  # fmt: skip
 
 
@@ -257,7 +262,8 @@ def _why_nothing(search: Search) -> None:
 def _sentence(result: RunResult) -> str:
     from aka.report import words
 
-    where = f"({words.basis(result.source, result.confidence)} for {result.chip}, hardware: {result.hardware})"
+    label = f"for {result.chip}, hardware: {result.hardware}{words.unwalled(result.sandbox)}"
+    where = f"({words.basis(result.source, result.confidence)} {label})"
     before = words.us(result.baseline_us)
     trials = f"{result.trials} trial{'s' * (result.trials != 1)}"
     head, found = f"no improvement over XLA's {before} {where}", f"{result.run}/report.md"

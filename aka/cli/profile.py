@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aka.cli.options import Unsafe
 from aka.types import Profile
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def profile(
     ],
     op: Annotated[Path, typer.Option(help="The workload file that it computes.")],
     chip: Annotated[str | None, typer.Option(help="One chip, or several separated by commas (default v5e).")] = None,
+    unsafe: Unsafe = False,
     json_: Annotated[bool, typer.Option("--json", help="Print a JSON list, one object per chip and shape.")] = False,
 ) -> None:
     """Profile a kernel by the TPU compiler's own schedule: estimated time, what bounds it, issue slots, spills, VMEM
@@ -35,7 +37,7 @@ def profile(
     rows: list[dict[str, Any]] = []
     wanted = [load_settings({"chip": c.strip() or None}) for c in (chip or "").split(",")]
     for name, settings in {s.chip: s for s in wanted}.items():
-        with compose.bench(name, settings.sandbox) as bench:
+        with compose.bench(name, settings.sandbox, unsafe=unsafe) as bench:
             workload = bench.client.describe(source)
             candidate = compose.candidate_of(brought, workload, bench.client)
             console.note(f"{name}: profiling {kernel.name} and XLA's version ...")
@@ -48,7 +50,10 @@ def profile(
 
 
 def _rows(evaluation: Evaluation, baseline: Evaluation) -> list[dict[str, Any]]:
-    return [_row(p, b) for p, b in zip(evaluation.profiles, baseline.profiles, strict=True)]
+    from aka.report import words
+
+    wall = words.wall(evaluation.sandbox)
+    return [_row(p, b) | {"sandbox": wall} for p, b in zip(evaluation.profiles, baseline.profiles, strict=True)]
 
 
 def _row(made: Profile, xla: Profile) -> dict[str, Any]:
@@ -64,7 +69,8 @@ def _row(made: Profile, xla: Profile) -> dict[str, Any]:
 def _text(row: dict[str, Any]) -> str:
     slots = ", ".join(f"{u} {f:.0%}" for u, f in sorted(row["slots"].items(), key=lambda kv: -kv[1]) if f >= 0.005)
     lines = [
-        f"{row['chip']}  {row['shape']}  ({row['source']}, {row['confidence']}; hardware: {row['hardware']})",
+        f"{row['chip']}  {row['shape']}  ({row['source']}, {row['confidence']}; hardware: {row['hardware']}, sandbox:"
+        f" {row['sandbox']})",
         f"  time      {row['estimated_us']:.1f} us; XLA {row['baseline_us']:.1f} us ({row['baseline_confidence']}):"
         f" {row['speedup']:.2f}x",
         f"  bound by  {row['bound']}, at {row['roofline_fraction']:.0%} of the roofline",

@@ -84,7 +84,10 @@ class Progress:
         count = len(workload.shapes)
         self._begin("timing XLA's version of the op")
         self.title = one_line(f"{workload.name} on {data['chip']}")
-        return f"{self.title}: {count} shape{'' if count == 1 else 's'}, sandbox {data['sandbox']}, seed {data['seed']}"
+        wall = words.wall(data["sandbox"])
+        told = f"{self.title}: {count} shape{'' if count == 1 else 's'}, sandbox {wall}, seed {data['seed']}"
+        self.title += words.unwalled(data["sandbox"])
+        return told
 
     def _baseline(self, data: Data) -> str:
         evaluation = decode(Evaluation, data["evaluation"])
@@ -143,13 +146,15 @@ class Progress:
         return f"interrupted by {data['signal']}"
 
     def _resumed(self, data: Data) -> str:
-        return f"resumed after event {data['from_seq']}"
+        mark = words.unwalled(data.get("sandbox", ""))
+        self.title = self.title.removesuffix(mark) + mark
+        return f"resumed after event {data['from_seq']}{mark}"
 
     def _finished(self, data: Data) -> str:
         result = data["result"]
         self._begin("done")
         gain = f", {words.times(result['speedup'])}" if result["speedup"] is not None else ""
-        return f"finished: {result['status']}{gain}; {result['stop_reason']}"
+        return f"finished: {result['status']}{gain}{words.unwalled(result.get('sandbox', ''))}; {result['stop_reason']}"
 
     def _name(self, index: int) -> str:
         return f"trial {index} ({index + 1} of {self.total_trials})"

@@ -22,8 +22,9 @@ _uid_of_next = itertools.count(os.getpid())
 _SHM_BYTES = 64 << 20
 
 
-def command(tmp_bytes: int, inner: list[str]) -> list[str]:
-    """`inner` wrapped in bubblewrap, for this user. The caller gives the environment and the resource limits."""
+def command(tmp_bytes: int, inner: list[str], filter_fd: int) -> list[str]:
+    """`inner` wrapped in bubblewrap, for this user; `filter_fd` holds the seccomp program and must be passed on. The
+    caller gives the environment and the resource limits."""
     base = [
         shutil.which("bwrap") or "bwrap",
         "--unshare-ipc",
@@ -33,14 +34,19 @@ def command(tmp_bytes: int, inner: list[str]) -> list[str]:
         "--unshare-cgroup-try",
     ]
     base += ["--hostname", "aka", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    # Each worker of ours has a uid of its own, because the kernel counts processes (RLIMIT_NPROC) per uid.
-    uid = str(_UIDS[next(_uid_of_next) % len(_UIDS)])
+    base += ["--seccomp", str(filter_fd)]
+    uid = str(spare_uid())
     if os.getuid() != 0:
         return [*base, "--unshare-user", "--uid", uid, "--gid", uid, *_file_system(tmp_bytes), "--", *inner]
     caps = [word for cap in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP") for word in ("--cap-add", cap)]
     drop = ["/usr/bin/setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
     drop += ["--bounding-set=-all", "--inh-caps=-all"]
     return [*base, *caps, *_file_system(tmp_bytes), "--", *drop, *inner]
+
+
+def spare_uid() -> int:
+    """Each worker of ours has a uid of its own, because the kernel counts processes (RLIMIT_NPROC) per uid."""
+    return _UIDS[next(_uid_of_next) % len(_UIDS)]
 
 
 def import_path() -> list[str]:
@@ -60,7 +66,7 @@ def _file_system(tmp_bytes: int) -> list[str]:
         args += ["--perms", "1777", "--size", str(size), "--tmpfs", folder]
     made = {Path("/etc"), Path("/usr"), Path("/tmp"), Path("/")}
     # libtpu counts the processors there and aborts if it cannot
-    for path in [Path("/sys/devices/system/cpu"), *_roots()]:
+    for path in [Path("/sys/devices/system/cpu"), *roots()]:
         args += _parents(path, made)
         args += ["--ro-bind", str(path), str(path)]
     # Both are memory file systems without a size: nobody may fill them.
@@ -76,8 +82,8 @@ def _system_links() -> Iterator[str]:
             yield from ("--ro-bind", str(path), str(path))
 
 
-def _roots() -> list[Path]:
-    """Folders to bind besides /usr: outermost first, none below another, each also under its real path."""
+def roots() -> list[Path]:
+    """Folders that a worker reads besides /usr: outermost first, none below another, each also under its real path."""
     wanted = {Path(p).absolute() for p in (sys.base_prefix, sys.prefix, *import_path()[1:])} | {_package()}
     wanted |= {path.resolve() for path in wanted}
     kept = [Path("/usr")]

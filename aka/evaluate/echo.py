@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import socket
 import sys
@@ -125,8 +126,15 @@ def _environment(args: dict[str, Any], blobs: list[bytes]) -> Reply:
     return {"own": dict(os.environ), "seen": seen, "uid": os.getuid(), "pid": os.getpid(), "status": status}, []
 
 
+def _system_calls(args: dict[str, Any], blobs: list[bytes]) -> Reply:
+    """What each of these calls, given by number with arguments, fails with; 0 where it does not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = [ctypes.get_errno() if libc.syscall(*map(ctypes.c_long, call)) < 0 else 0 for call in args["calls"]]
+    return {"errno": failed}, []
+
+
 def _compile(args: dict[str, Any], blobs: list[bytes]) -> Reply:
-    """A square bf16 matrix product compiled ahead of time for a chip; its flops as XLA counts them."""
+    """A square bf16 product compiled ahead of time for a chip, its flops as XLA counts them, and one on the CPU."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import topologies
@@ -136,7 +144,9 @@ def _compile(args: dict[str, Any], blobs: list[bytes]) -> Reply:
     struct: Any = jax.ShapeDtypeStruct
     x = struct((args["n"], args["n"]), jnp.bfloat16, sharding=SingleDeviceSharding(device))
     compiled = jax.jit(lambda a, b: a @ b).trace(x, x).lower(lowering_platforms=("tpu",)).compile()
-    return {"device": device.device_kind, "flops": compiled.cost_analysis()["flops"]}, []
+    ones = jnp.ones((args["n"], args["n"]))
+    on_cpu = float(jax.jit(lambda a: a @ a)(ones)[0, 0])
+    return {"device": device.device_kind, "flops": compiled.cost_analysis()["flops"], "on_cpu": on_cpu}, []
 
 
 def _forge(args: dict[str, Any], blobs: list[bytes]) -> Reply:
@@ -162,6 +172,7 @@ OPS: dict[str, Callable[[dict[str, Any], list[bytes]], Reply]] = {
     "read_path": _read_path,
     "connect": _connect,
     "environment": _environment,
+    "system_calls": _system_calls,
     "compile": _compile,
     "forge": _forge,
 }

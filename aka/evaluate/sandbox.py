@@ -4,45 +4,24 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aka.errors import BackendUnavailable, WorkerStartFailed
+from aka.errors import WorkerStartFailed
 from aka.evaluate import bwrap, proctree
 from aka.evaluate.process import Worker
+from aka.evaluate.rungs import Rung, environment, filter_fd, landlocked, probe
+
+__all__ = ["Limits", "Rung", "launch", "probe", "start"]
 
 GIB = 1 << 30
-_NAMES = ("bubblewrap", "rlimits")
 _ADDRESS_SLACK_BYTES = 8 * GIB  # thread stacks and libtpu's mappings: address space that is never touched
-_PROBE_S = 30
-# It exits 0 only where the promises hold: own process ids, no network but loopback, not the superuser.
-_PROBE = """
-import os, aka
-links = [line.split(":")[0].strip() for line in open("/proc/net/dev").read().splitlines()[2:]]
-raise SystemExit(not (os.getpid() < 20 and set(links) <= {"lo"} and os.getuid() != 0))
-"""
-_APPARMOR = (
-    "this system forbids user namespaces to ordinary programs (Ubuntu's AppArmor does); allow them for bwrap with a"
-    " profile in /etc/apparmor.d/bwrap that says `profile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }`, then"
-    " `sudo systemctl reload apparmor`"
-)
-_HINTS = (
-    ("uid map", _APPARMOR),
-    ("RTM_NEWADDR", _APPARMOR),
-    ("No permissions to creat", _APPARMOR),
-    ("Creating new namespace failed", "this container forbids namespaces (Docker: --security-opt seccomp=unconfined)"),
-    ("mount proc", "bubblewrap cannot run inside another sandbox that hides parts of /proc"),
-    ("--size", "bubblewrap 0.7 or newer is needed"),
-    ("Permission denied", "the interpreter or the aka package is not readable for other users"),
-)
 
 
 @dataclass(frozen=True)
@@ -60,39 +39,6 @@ class Limits:
     file_bytes: int = 64 << 20
     tmp_bytes: int = 256 << 20
     log_bytes: int = 1 << 20
-
-
-@dataclass(frozen=True)
-class Rung:
-    """A way to isolate that was seen to work here. `lost` lists what the wall does not stop."""
-
-    name: str
-    lost: tuple[str, ...]
-    note: str
-
-
-_RUNGS = {
-    "bubblewrap": Rung("bubblewrap", (), "namespaces, read-only root, no network; the kernel is shared"),
-    "rlimits": Rung(
-        "rlimits",
-        ("files", "network", "other processes and their environment", "size of temporary files"),
-        "only a clean environment and resource limits: run nothing here that you would not run yourself",
-    ),
-}
-
-
-def probe() -> Rung:
-    """The best rung that ran here, or the one that AKA_SANDBOX names. BackendUnavailable if that one cannot run."""
-    forced = os.environ.get("AKA_SANDBOX", "").replace("auto", "")
-    if forced not in ("", *_NAMES):
-        raise BackendUnavailable(f"AKA_SANDBOX={forced} is unknown; choose one of {', '.join(_NAMES)}")
-    complaint = _complaint() if forced != "rlimits" else "AKA_SANDBOX asks for it"
-    if not complaint:
-        return _RUNGS["bubblewrap"]
-    if forced == "bubblewrap":
-        raise BackendUnavailable(f"bubblewrap cannot isolate here: {complaint}")
-    _warn(complaint)
-    return Rung("rlimits", _RUNGS["rlimits"].lost, f"{_RUNGS['rlimits'].note} ({complaint})")
 
 
 def launch(role: str, limits: Limits, env: Mapping[str, str]) -> Worker:
@@ -117,12 +63,18 @@ def _launcher() -> ThreadPoolExecutor:
 def _launch(rung: Rung, role: str, limits: Limits, env: Mapping[str, str]) -> Worker:
     inner = [sys.executable, "-P", "-s", "-m", "aka.evaluate.worker", "--role", role, "--cpu-s", str(limits.cpu_s)]
     inner += ["--rlimits", json.dumps(_rlimits(limits))]
-    folder = None
     if rung.name == "bubblewrap":
-        process = _popen(bwrap.command(limits.tmp_bytes, inner), _environment("/tmp", env), "/")
-    else:
-        folder = Path(tempfile.mkdtemp(prefix="aka-worker-"))
-        process = _popen([*inner, "--guard", str(folder)], _environment(str(folder), env), str(folder))
+        with filter_fd() as fd:
+            command = bwrap.command(limits.tmp_bytes, inner, fd)
+            return _worker(role, limits, _popen(command, environment("/tmp", env), "/", (fd,)), None)
+    folder = tempfile.mkdtemp(prefix="aka-worker-")
+    inner += ["--guard", folder]
+    if rung.name == "landlock":
+        inner += ["--landlock", json.dumps(asdict(landlocked(folder)))]
+    return _worker(role, limits, _popen(inner, environment(folder, env), folder), Path(folder))
+
+
+def _worker(role: str, limits: Limits, process: subprocess.Popen[bytes], folder: Path | None) -> Worker:
     return Worker(
         role,
         process,
@@ -133,28 +85,15 @@ def _launch(rung: Rung, role: str, limits: Limits, env: Mapping[str, str]) -> Wo
     )
 
 
-def _popen(command: list[str], env: dict[str, str], cwd: str) -> subprocess.Popen[bytes]:
+def _popen(command: list[str], env: dict[str, str], cwd: str, fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd, bufsize=0, start_new_session=True
-        )
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd, bufsize=0, start_new_session=True,
+            pass_fds=fds,
+        )  # fmt: skip
     except OSError as e:
         raise WorkerStartFailed(f"{command[0]} cannot be started: {e}") from e
-
-
-def _environment(home: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """All that a worker inherits: nothing of ours passes but what is written here. "{tmp}" in a value of `extra` stands
-    for the worker's private temporary folder."""
-    fixed = {"PATH": "/usr/bin:/bin", "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", "JAX_PLATFORMS": "cpu"}
-    # The NumPy machine makes many small products, which OpenBLAS's threads only slow down (10 s against 1 s, measured).
-    fixed["OPENBLAS_NUM_THREADS"] = "1"
-    python = {
-        "PYTHONPATH": os.pathsep.join(bwrap.import_path()),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-    return {**fixed, **python, **{name: value.replace("{tmp}", home) for name, value in extra.items()}}
 
 
 def _rlimits(limits: Limits) -> dict[str, int]:
@@ -169,27 +108,3 @@ def _rlimits(limits: Limits) -> dict[str, int]:
         "RLIMIT_CORE": 0,
         "RLIMIT_NOFILE": 512,
     }
-
-
-@functools.cache
-def _complaint() -> str:
-    """Why bubblewrap does not work here, "" if it does; found out by running it once per process."""
-    if not shutil.which("bwrap"):
-        return "bwrap is not installed (apt install bubblewrap)"
-    command = bwrap.command(1 << 20, [sys.executable, "-P", "-s", "-c", _PROBE])
-    try:
-        done = subprocess.run(
-            command, env=_environment("/tmp", {}), capture_output=True, timeout=_PROBE_S, cwd="/", check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as e:
-        return str(e)
-    if done.returncode == 0:
-        return ""
-    text = done.stderr.decode(errors="replace").strip() or "it ran, but did not isolate"
-    hint = next((fix for sign, fix in _HINTS if sign in text), "")
-    return f"{text[-300:]}{': ' if hint else ''}{hint}"
-
-
-@functools.cache
-def _warn(complaint: str) -> None:
-    logging.getLogger("aka.sandbox").warning("NOT SANDBOXED: %s (%s)", _RUNGS["rlimits"].note, complaint)

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from aka.errors import WireError
+from aka.errors import SandboxError
 from aka.evaluate import guard, wire
 
 Op = Callable[[dict[str, Any], list[bytes]], tuple[dict[str, Any], list[bytes]]]
@@ -45,11 +45,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--guard", metavar="FOLDER", help="outlive the worker; end what it leaves behind and remove FOLDER"
     )
+    parser.add_argument("--landlock", metavar="WALL", help="JSON: a Wall to go behind before the role is imported")
     args = parser.parse_args(argv)
     if args.guard:
         guard.split(args.guard)
     requests, replies = _private_pipes()
     _confine(json.loads(args.rlimits))
+    if args.landlock:
+        from aka.evaluate import landlock  # the other rungs start without it
+
+        landlock.enter(landlock.Wall(**json.loads(args.landlock)))
     module = importlib.import_module(ROLES[args.role])
     module.warm()
     nonce = secrets.token_hex(16)
@@ -137,5 +142,5 @@ def _renew_cpu(cpu_s: int) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except WireError as error:
+    except SandboxError as error:
         sys.exit(f"aka worker: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aka.report import words
 from aka.types import Evaluation, Trial, Workload
 
 
@@ -20,7 +21,9 @@ def best_source(
             f"{t.shape}: {t.us:.1f} us {t.source} for {t.chip} ({t.confidence}); XLA {before[t.shape]:.1f} us"
             for t in evaluation.timings
         ),
-        "hardware: " + ("unverified" if any(t.source == "estimated" for t in evaluation.timings) else "verified"),
+        "hardware: "
+        + ("unverified" if any(t.source == "estimated" for t in evaluation.timings) else "verified")
+        + words.unwalled(evaluation.sandbox),
         "versions: " + ", ".join(f"{k} {v}" for k, v in versions.items()),
     ]
     header = "\n".join(f"# {' '.join(line.split())}" for line in lines)

@@ -78,6 +78,11 @@ class Facts:
         return next((trial for trial in self.trials if trial.index == index), None)
 
     @property
+    def walls(self) -> tuple[str, ...]:
+        """The rungs of the sandbox that the run has stood on: where it began, and where each trial was judged."""
+        return tuple(dict.fromkeys((self.sandbox, *(t.evaluation.sandbox or self.sandbox for t in self.trials))))
+
+    @property
     def best_speedup(self) -> float | None:
         return self.speedup(self.best) if self.best else None
 

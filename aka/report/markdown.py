@@ -71,7 +71,7 @@ def _template() -> Template:
 
     loader = PackageLoader("aka.report", "templates")
     pages = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    filters = (words.us, words.times, words.count, words.params, words.inline, words.code, words.block)
+    filters = (words.us, words.times, words.count, words.params, words.inline, words.wall, words.code, words.block)
     pages.filters |= {function.__name__: function for function in filters}
     return pages.get_template("run.md.j2")
 
@@ -108,6 +108,11 @@ def _headline(facts: Facts) -> str:
 
 
 def _label(facts: Facts) -> str:
+    """The source of the times, and whether foreign code ran without a wall."""
+    return _source(facts) + "".join(words.unwalled(wall) for wall in facts.walls)
+
+
+def _source(facts: Facts) -> str:
     if facts.result is not None:
         return words.label(facts.result.source, facts.chip, facts.result.hardware)
     timings = facts.baseline.timings if facts.baseline else ()

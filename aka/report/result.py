@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from aka.report import words
 from aka.report.facts import Facts
 from aka.report.summary import summarise
 from aka.types import RunResult, Trial, encode
 
 
 def result_json(result: RunResult) -> dict[str, Any]:
-    """The fields of RunResult, in its order; times in microseconds, None where there is none."""
+    """The fields of RunResult, in its order; times in microseconds, None where there is none. A sandbox that is no wall
+    is marked."""
     fields: dict[str, Any] = encode(result)
-    return fields
+    return fields | {"sandbox": words.wall(result.sandbox)}
 
 
 def run_json(facts: Facts, run: str, *, running: bool) -> dict[str, Any]:

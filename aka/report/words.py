@@ -13,6 +13,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~])")
 _BOUNDS = {"hbm": "the bandwidth of HBM", "compute": "the peak of the matrix and vector units", "cycles": "its cycles"}
+UNSANDBOXED = "unsandboxed"
 _WEAK = {
     "bundle count": "from bundle counts",
     "data-dependent control flow": "without knowing its loop counts",
@@ -101,6 +102,16 @@ def label(source: Source, chip: str, hardware: str) -> str:
     if source == "measured":
         return f"measured on {hardware}"
     return f"estimated for {chip}, hardware: {hardware}"
+
+
+def wall(sandbox: str) -> str:
+    """The rung of the sandbox that a result came from; the one that is no wall is called so."""
+    return f"{sandbox} ({UNSANDBOXED})" if sandbox == "rlimits" else sandbox
+
+
+def unwalled(sandbox: str) -> str:
+    """What to add to a label: nothing, unless foreign code ran without a wall."""
+    return f", {UNSANDBOXED}" if sandbox == "rlimits" else ""
 
 
 def basis(source: Source, confidence: str) -> str:

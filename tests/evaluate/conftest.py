@@ -19,14 +19,24 @@ def force(rung: str, monkeypatch: pytest.MonkeyPatch) -> str:
         pytest.skip(str(e))
 
 
-@pytest.fixture(params=["bubblewrap", "rlimits"])
+@pytest.fixture(params=["bubblewrap", "landlock", "rlimits"])
 def rung(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return force(request.param, monkeypatch)
 
 
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def walled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    return force(request.param, monkeypatch)
+
+
 @pytest.fixture
-def walled(monkeypatch: pytest.MonkeyPatch) -> str:
+def bubblewrap(monkeypatch: pytest.MonkeyPatch) -> str:
     return force("bubblewrap", monkeypatch)
+
+
+@pytest.fixture
+def landlock(monkeypatch: pytest.MonkeyPatch) -> str:
+    return force("landlock", monkeypatch)
 
 
 @pytest.fixture
