@@ -79,6 +79,7 @@ def test_a_wall_that_was_asked_for_is_not_given_up(runs: Runs) -> None:
     assert done.returncode == 6 and "landlock cannot isolate here" in done.stderr
 
 
+@pytest.mark.slow
 def test_told_to_it_goes_on_and_every_result_is_marked(runs: Runs) -> None:
     done = aka(runs, "optimize", "op.py", "--out", "run", "--max-trials", "1", "--unsafe-no-sandbox")
     assert done.returncode in (0, 1), done.stderr

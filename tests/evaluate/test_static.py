@@ -13,14 +13,13 @@ from aka.evaluate import static
 TREE = Path(__file__).parents[2]
 HONEST = [
     *sorted((TREE / "reference_kernels").glob("*/*.py")),
-    *sorted((TREE / "tests" / "hostile").glob("h*.py")),
     TREE / "tests" / "artifact" / "artifact_kernels.py",
 ]
 
 
 @pytest.mark.parametrize("path", HONEST, ids=lambda p: p.stem)
 def test_kernels_pass(path: Path) -> None:
-    """Of the hostile files too, only those may stay that break no rule which can be read off the text."""
+    """What the gate says of the hostile files is tested beside them."""
     assert static.problems(path.read_text()) == []
 
 
