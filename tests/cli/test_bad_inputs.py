@@ -6,10 +6,15 @@ Rows are those of the reliability page's table; what is wrong with the text of a
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli_runs import OP, Runs
+
+from aka.cli import compose
+from aka.errors import WorkloadError
+from aka.workload.read import read_workload
 
 BODY = "jax.nn.softmax(x, axis=-1)"
 
@@ -40,9 +45,27 @@ REFUSED = {
 }
 
 
+@pytest.fixture(scope="module")
+def bench() -> Iterator[compose.Bench]:
+    with compose.bench("v5e", trials=False) as made:
+        yield made
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("row", REFUSED)
-def test_refused_in_one_line(runs: Runs, row: str) -> None:
+def test_refused_in_one_line(bench: compose.Bench, tmp_path: Path, row: str) -> None:
+    """As `aka optimize` and `aka check` take an op in."""
+    text, words = REFUSED[row]
+    op = tmp_path / "op.py"
+    op.write_text(text)
+    with pytest.raises(WorkloadError) as refused:
+        compose.admitted(bench, read_workload(op))
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["3 raises at import", "9 no elements", "13 constant"])
+def test_the_command_says_so_and_leaves_nothing(runs: Runs, row: str) -> None:
     text, words = REFUSED[row]
     runs.op.write_text(text)
     done = runs.aka("optimize", runs.op, "--out", runs.run)
