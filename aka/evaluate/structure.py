@@ -13,6 +13,7 @@ HEAVY = frozenset(
         "dynamic_conv", "dynamic_gather", "atan2",
     )
 ) | {"chlo.erf", "chlo.erf_inv", "chlo.erfc", "chlo.ragged_dot", "chlo.top_k"}  # fmt: skip
+BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 FORBIDDEN_OPTIONS = {
     "disable_bounds_checks": "an access outside an array would reach other memory of the chip",
     "disable_semaphore_checks": "a copy that nobody waits for would go unseen",
@@ -35,6 +36,11 @@ def fault(facts: ArtifactFacts) -> tuple[str, str] | None:
         for option in kernel.options:
             if option in FORBIDDEN_OPTIONS:
                 return "forbidden_primitive", f"{kernel.name} asks for {option}: {FORBIDDEN_OPTIONS[option]}"
+    if any(o.name in BRANCHES for o in facts.outside):
+        return (
+            "forbidden_primitive",
+            "a branch around kernels (lax.cond, lax.switch): its cost would hang on the values",
+        )
     if not any(facts.feeds):
         return "work_outside_kernel", "no kernel's result reaches the output"
     if facts.constants_bytes > MAX_CONSTANT_BYTES:

@@ -23,7 +23,10 @@ def trip_count(op: Instruction, scope: Computation, computations: dict[str, Comp
     limits = [_constant(o) for o in condition.values() if _constant(o) is not None]
     if compare is None or len(limits) != 1 or limits[0] is None:
         return None
-    first = _first(op, scope, condition)
+    place = _place(condition)
+    if place is None or not _by_one(op, place, computations):
+        return None
+    first = _first(op, scope, place)
     trips = None if first is None else limits[0] - first + ("direction=LE" in compare.attributes)
     return trips if trips is not None and trips >= 0 else None
 
@@ -38,17 +41,47 @@ def _compare(condition: Computation, computations: dict[str, Computation]) -> In
     return root if ordered else None
 
 
-def _first(op: Instruction, scope: Computation, condition: Computation) -> int | None:
-    """The counter's value before the loop: the element of the initial tuple that the condition reads."""
+def _place(condition: Computation) -> int | None:
+    """Which element of the carried tuple the condition reads: the counter."""
     reads = [o for o in condition.values() if o.opcode == "get-tuple-element"]
+    index = re.search(r"index=(\d+)", reads[0].attributes) if len(reads) == 1 else None
+    return int(index[1]) if index else None
+
+
+def _first(op: Instruction, scope: Computation, place: int) -> int | None:
+    """The counter's value before the loop."""
     start = scope.get(op.operands[0]) if op.operands else None
-    if len(reads) != 1 or start is None or start.opcode != "tuple":
+    if start is None or start.opcode != "tuple":
         return None
-    index = re.search(r"index=(\d+)", reads[0].attributes)
-    value = scope.get(start.operands[int(index[1])]) if index else None
+    value = _origin(scope, start.operands[place])
+    return _constant(value) if value is not None else None
+
+
+def _by_one(op: Instruction, place: int, computations: dict[str, Computation]) -> bool:
+    """Whether the loop's body adds one to the counter: a program can be written whose counter stands still at times."""
+    body = next((computations[c] for c in op.called("body") if c in computations), {})
+    root = next((o for o in body.values() if o.root), None)
+    if root is None or root.opcode != "tuple":
+        return False
+    value = _origin(body, root.operands[place])
+    if value is not None and value.opcode == "fusion":
+        body = next((computations[c] for c in value.called("calls") if c in computations), {})
+        value = next((o for o in body.values() if o.root), None)
+    if value is None or value.opcode != "add":
+        return False
+    parts = [_origin(body, name) for name in value.operands]
+    kinds = {part.opcode for part in parts if part is not None}
+    return any(part is not None and _constant(part) == 1 for part in parts) and bool(
+        kinds & {"get-tuple-element", "parameter"}
+    )
+
+
+def _origin(scope: Computation, name: str) -> Instruction | None:
+    """The instruction of that name, or the one that it only copies."""
+    value = scope.get(name)
     while value is not None and value.opcode in ("copy", "bitcast") and value.operands:
         value = scope.get(value.operands[0])
-    return _constant(value) if value is not None else None
+    return value
 
 
 def _constant(op: Instruction) -> int | None:
