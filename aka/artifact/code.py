@@ -16,11 +16,13 @@ TERMINATORS = frozenset({"func.return", "scf.yield", "scf.condition", "tpu.yield
 
 @dataclass
 class Machine:
-    """State that operations share during one kernel run. `env` holds the value of every slot."""
+    """State that operations share during one kernel run. `env` holds the value of every slot; those in `wide` are not
+    narrowed."""
 
     lazy: bool
     mxu: str
     grid: tuple[int, ...] = ()
+    wide: frozenset[int] = frozenset()
     env: list[Any] = field(default_factory=list)
     stats: MachineStats = field(default_factory=MachineStats)
     semaphores: list[Semaphore] = field(default_factory=list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from aka.artifact.code import Code, Machine, translate
 from aka.artifact.decode import Array, Kernel, Window
 from aka.artifact.dialect import numpy_dtype
 from aka.artifact.errors import MachineFault, Unsupported
+from aka.artifact.lifting import only_into_dots
 from aka.artifact.memory import MachineStats, fresh, poisoned
 from aka.artifact.ops_control import TABLE
 from aka.artifact.pipeline import Pipeline
@@ -29,7 +31,8 @@ def execute(
     """Run the kernel once on the operands of its custom call; the results, and what ran.
 
     Memory starts as NaN. With `lazy` a copy lands when it is waited for, else at once: a kernel without races gives the
-    same result both ways. `mxu="bf16"` rounds float32 matmul operands at default precision as the chip does.
+    same result both ways. `mxu="bf16"` rounds float32 matmul operands at default precision as the chip does; "exact"
+    doesn't, nor does it narrow what only feeds a matmul.
     `split` deals the steps to two cores along a grid axis that the kernel declares parallel (the one of that number,
     counted around): each has memory of its own on the chip, and the second one goes first.
     Raises Unsupported (an operation without a meaning here) or MachineFault (the kernel is wrong).
@@ -59,6 +62,8 @@ class _Run:
     def go(self, split: int | None) -> tuple[list[Array], MachineStats]:
         machine, main = self.machine, self.main
         machine.env = [None] * main.size
+        if machine.mxu == "exact":
+            machine.wide = only_into_dots(main, len(self.kernel.scratch))
         code = translate(main.body, machine, TABLE)
         points = grid_points(self.grid)
         windows: list[Any] = []
@@ -78,7 +83,8 @@ class _Run:
 
     def _core(self, code: Code, points: Array, steps: Array) -> list[Any]:
         machine, types = self.machine, self.main.types
-        held = [fresh(t) for t in types[len(types) - len(self.kernel.scratch) :] if self.kernel.scratch]
+        first = len(types) - len(self.kernel.scratch)
+        held = [self._scratch(self.main.body.arguments[i], types[i]) for i in range(first, len(types))]
         machine.semaphores.extend(s for ref in held if ref.dtype == object for s in ref.ravel())
         windows = [self._window(i, w, points, steps) for i, w in enumerate(self.kernel.windows)]
         for step, number in enumerate(steps):
@@ -89,6 +95,9 @@ class _Run:
                 if isinstance(window, Pipeline):
                     window.leave(step)
         return windows
+
+    def _scratch(self, slot: int, type_: Type) -> Array:
+        return fresh(replace(type_, dtype="float32") if slot in self.machine.wide else type_)
 
     def _window(self, number: int, window: Window, points: Array, steps: Array) -> Pipeline | Array:
         array, type_ = self.arrays[number], self._type(number)

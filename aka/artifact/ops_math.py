@@ -10,6 +10,7 @@ from scipy import special
 
 from aka.artifact.code import Builder, Machine, Step
 from aka.artifact.dialect import numpy_dtype
+from aka.artifact.lifting import NARROWINGS
 from aka.artifact.program import Op
 
 Array = Any
@@ -172,6 +173,12 @@ def _cast(op: Op, machine: Machine) -> Step:
     return lambda x: np.asarray(x).astype(dtype)[()]
 
 
+def _narrow(op: Op, machine: Machine) -> Step:
+    if op.results[0] in machine.wide:
+        return lambda x: x
+    return _cast(op, machine)
+
+
 def _cast_unsigned(op: Op, machine: Machine) -> Step:
     dtype = numpy_dtype(op.result_types[0].dtype)
     return lambda x: unsigned(x).astype(dtype)[()]
@@ -208,8 +215,8 @@ TABLE: dict[str, Builder] = {
     "arith.cmpi": _compare_integers,
     "arith.cmpf": _compare_floats,
     "arith.select": _select,
-    **dict.fromkeys(("arith.index_cast", "arith.extf", "arith.truncf", "arith.sitofp"), _cast),
-    **dict.fromkeys(("tpu.extf", "tpu.truncf", "tpu.sitofp"), _cast),
+    **dict.fromkeys(("arith.index_cast", "arith.extf", "tpu.extf", "arith.sitofp", "tpu.sitofp"), _cast),
+    **dict.fromkeys(NARROWINGS, _narrow),
     **dict.fromkeys(("arith.extui", "arith.uitofp", "arith.index_castui", "tpu.uitofp"), _cast_unsigned),
     "arith.extsi": _sign_extend,
     "arith.trunci": _truncate,

@@ -18,6 +18,7 @@ from aka.types import ShapeCase, Workload
 EXECUTE_S = 120.0
 GHOSTS = ((float("nan"), "NaN", 1), (0.0, "zeros", 0))
 """What takes the place of the kernels' results in ghost replay: floats, their word, integers."""
+ROUNDED = "even with exact dots the result is off, so something else than a dot is rounded to fewer bits"
 FEW = ("normal", "spikes", "tail")
 """Families for the second shape and the many-step shape; the first small shape and the finalists see all of them."""
 
@@ -82,7 +83,7 @@ class Checker:
             patience.cut(EXECUTE_S)
             with patience.spared():
                 held = self.references.get(case, family)
-            made = self._run("execute", {"split": number}, artifact, held, patience.cut(EXECUTE_S))
+            made = self._run("execute", _on_chip(number), artifact, held, patience.cut(EXECUTE_S))
             fault = made if isinstance(made, Fault) else self._compare(case, family, held, made, tally)
             if fault is not None:
                 fault = self._raced(artifact, held, fault, patience)
@@ -93,12 +94,32 @@ class Checker:
         """The fault's right name: it is a race if all is well with one core."""
         if fault.code != "incorrect":
             return fault
-        alone = self._run("execute", {"split": None}, artifact, held, patience.cut(EXECUTE_S))
+        alone = self._run("execute", _on_chip(None), artifact, held, patience.cut(EXECUTE_S))
         found = alone if isinstance(alone, Fault) else numerics.hold(alone, held.standard)
         if not isinstance(found, numerics.Comparison) or not found.ok:
             return fault
         text = "right on one core, wrong on two: the steps of a grid axis that is declared parallel hang on each other"
         return Fault("race", text, f"{fault.message}\n{fault.evidence}")
+
+    def exactly(
+        self, case: ShapeCase, artifact: bytes, families: Iterable[str], patience: Patience
+    ) -> tuple[int, Fault | None]:
+        """With dots as exact as the op's own: what a dot may round, nothing else may. The number of comparisons, and
+        the first fault. Only for kernels without narrow windows: what goes in or out as such may be meant for a dot."""
+        compared = 0
+        for family in families:
+            held = self.references.get(case, family)
+            if held.exactly is None:
+                continue
+            made = self._run("execute", {"split": None, "mxu": "exact"}, artifact, held, patience.cut(EXECUTE_S))
+            found = made if isinstance(made, Fault) else numerics.hold(made, held.exactly)
+            if isinstance(found, Fault):
+                return compared, found
+            if isinstance(found, numerics.Comparison):
+                compared += 1
+                if not found.ok:
+                    return compared, Fault("incorrect", f"{ROUNDED}: {found.reason} (at {case.label}, family {family})")
+        return compared, None
 
     def replay(self, case: ShapeCase, artifact: bytes, family: str, patience: Patience) -> Fault | None:
         """Ghost replay: with the kernels' results replaced, the output must come out wrong, or the work is done
@@ -144,3 +165,8 @@ class Checker:
         if result.get("fault"):
             return Fault(result["fault"]["code"], result["fault"]["message"])
         return wire.unpack(result["arrays"], data)
+
+
+def _on_chip(split: int | None) -> dict[str, Any]:
+    """How the artifact is run: as the chip would, its steps dealt to two cores along this parallel axis."""
+    return {"split": split, "mxu": "bf16"}

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class KernelFacts:
     """One kernel of an artifact. `axis_blocks[a]` are the (array dimension, block) pairs that grid axis a walks over;
-    no output block moves along the `reduction_axes`. `options` are the names of what it asks of the compiler."""
+    no output block moves along the `reduction_axes`. `options` are the names of what it asks of the compiler;
+    `narrow_windows`: some window holds floats narrower than float32."""
 
     name: str
     grid: tuple[int, ...]
@@ -17,6 +18,7 @@ class KernelFacts:
     vmem_bytes: int
     vmem_limit_bytes: int | None
     dynamic_loops: bool
+    narrow_windows: bool
     options: tuple[str, ...] = ()
 
 

@@ -194,6 +194,7 @@ class Judgement:
         for case, chosen in planned:
             self._check(case, chosen, tally)
         self._replay(first, tally)
+        self._exactly(first, tally)
         many, note = manysteps.find(self._made, self.client, self.workload, self.checker.many_steps)
         if many is not None:
             self._check(many, FEW if many.min_bytes <= LARGE_BYTES else FEW[::2], tally)
@@ -213,6 +214,15 @@ class Judgement:
         if fault is not None:
             raise Failed(fault)
         tally.notes = {*(tally.notes or ()), "wrong without its kernels, as it must be"}
+
+    def _exactly(self, case: ShapeCase, tally: Tally) -> None:
+        """Nothing but a dot may round as the chip's dots do."""
+        if not any(k.narrow_windows for k in self._made.facts(case.label).kernels):
+            compared, fault = self.checker.exactly(case, self._made.artifacts[case.label], FEW, self.patience)
+            if fault is not None:
+                raise Failed(fault)
+            if compared:
+                tally.notes = {*(tally.notes or ()), "right with exact dots too"}
 
     def _held_out(self) -> ShapeCase | None:
         """A small shape that no proposer has been shown."""

@@ -32,14 +32,17 @@ takes about 1.2 GiB in two families."""
 
 @dataclass(frozen=True)
 class Held:
-    """One argument list, and what every candidate's outputs on it are held to."""
+    """One argument list, and what every candidate's outputs on it are held to; `exactly` is for outputs whose dots were
+    exact, None where there are no dots to round or no narrower floats to tell apart."""
 
     arguments: list[Array]
     standard: Standard
+    exactly: Standard | None = None
 
     @property
     def size_bytes(self) -> int:
-        return sum(a.nbytes for a in self.arguments) + self.standard.size_bytes
+        held = self.standard.size_bytes + (0 if self.exactly is None else self.exactly.size_bytes)
+        return sum(a.nbytes for a in self.arguments) + held
 
 
 class References:
@@ -98,8 +101,11 @@ class References:
         draws = [self._call(draw, arguments) for draw in made.draws]
         moot = self._moot(made.exact, arguments) if family == "nonfinite" else None
         free = None if made.odd is None else _differing(exact, self._call(made.odd, arguments))
-        standard = held_to(exact, native, chip, nudged=nudged, draws=draws, moot=moot, free=free, jumps=made.jumps)
-        return Held(arguments, standard)
+        held_to = functools.partial(
+            held_to, exact, native, nudged=nudged, draws=draws, moot=moot, free=free, jumps=made.jumps
+        )
+        exactly = held_to(chip=None) if chip is not None and _plain(case) else None
+        return Held(arguments, held_to(chip=chip), exactly)
 
     def _moot(self, exact: bytes, arguments: list[Array]) -> list[Array]:
         """Elements that come out alike whatever finite numbers stand where NaN and infinities stood: in all arguments,
@@ -138,6 +144,12 @@ class References:
         specs, blobs = wire.pack(arguments)
         result, data = self._pool.keep("runner").call("call", {"arrays": specs}, [artifact, *blobs], timeout_s=CALL_S)
         return wire.unpack(result["arrays"], data)
+
+
+def _plain(case: ShapeCase) -> bool:
+    """Whether every float that goes in or comes out is a float32."""
+    leaves = [*case.inputs.leaves, *case.outputs.leaves]
+    return all(leaf.dtype == "float32" for leaf in leaves if "float" in leaf.dtype)
 
 
 def _differing(one: Sequence[Array], other: Sequence[Array]) -> list[Array]:

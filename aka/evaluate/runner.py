@@ -43,6 +43,7 @@ def run_inspect(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
 
 def _kernel(kernel: Any) -> dict[str, Any]:
     from aka.artifact import decode
+    from aka.artifact.lifting import NARROW
 
     return {
         "name": kernel.name,
@@ -52,6 +53,7 @@ def _kernel(kernel: Any) -> dict[str, Any]:
         "vmem_bytes": decode.vmem_bytes(kernel),
         "vmem_limit_bytes": kernel.vmem_limit_bytes,
         "dynamic_loops": kernel.dynamic_loops,
+        "narrow_windows": any(w.dtype.startswith(NARROW) for w in kernel.windows),
         "options": list(kernel.options),
     }
 
@@ -111,13 +113,13 @@ def run_compile(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
 
 
 def run_execute(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """args: arrays (specs), split (which parallel axis is dealt to two cores; None: one core). blobs: a TPU artifact,
-    then the arrays. Runs the artifact itself: StableHLO on the CPU, the Mosaic body in the NumPy machine. Result:
-    `arrays` specs, or `fault` {code, message}."""
+    """args: arrays (specs), split (which parallel axis is dealt to two cores; None: one core), mxu ("bf16", or "exact":
+    as if the matrix unit rounded nothing). blobs: a TPU artifact, then the arrays. Runs the artifact itself: StableHLO
+    on the CPU, the Mosaic body in the NumPy machine. Result: `arrays` specs, or `fault` {code, message}."""
     from aka.artifact import errors
 
     try:
-        made, _ = _prepared(blobs[0]).run(wire.unpack(args["arrays"], blobs[1:]), args["split"])
+        made, _ = _prepared(blobs[0], args["mxu"]).run(wire.unpack(args["arrays"], blobs[1:]), args["split"])
     except errors.Unsupported as error:
         return {"fault": {"code": "unsupported_feature", "message": str(error)}}, []
     except errors.MachineFault as error:
@@ -127,11 +129,11 @@ def run_execute(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
 
 
 @functools.lru_cache(maxsize=8)
-def _prepared(artifact: bytes) -> Any:
+def _prepared(artifact: bytes, mxu: Any) -> Any:
     """Compiled once for all input families; only code of ours is kept, and every run starts in fresh memory."""
     from aka.artifact import decode, run
 
-    return run.Prepared(decode.load(artifact))
+    return run.Prepared(decode.load(artifact), mxu=mxu)
 
 
 def run_ghost(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:

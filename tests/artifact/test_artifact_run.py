@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from conftest import Make
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 from aka.artifact.errors import MachineFault, Unsupported
 from aka.artifact.run import Prepared, run
@@ -83,6 +85,59 @@ def test_f32_matmul_rounds_as_the_chip_does(artifact: Make, rng: Rng) -> None:
     assert 1e-3 < error(default, "bf16") < 0.2
     rounded = x.astype(ml_dtypes.bfloat16).astype(np.float32) @ y.astype(ml_dtypes.bfloat16).astype(np.float32)
     np.testing.assert_allclose(run(default, [x, y])[0][0], rounded, rtol=1e-5, atol=1e-5)
+
+
+def _narrowed(body: Any) -> Any:
+    def product(x: Any, y: Any) -> Any:
+        scratch = [pltpu.VMEM((128, 128), jnp.bfloat16)] if body in (_by_scratch, _sum_in_scratch) else []
+        made = jax.ShapeDtypeStruct((128, 128), jnp.float32)
+        return pl.pallas_call(body, out_shape=made, scratch_shapes=scratch)(x, y)
+
+    return product
+
+
+def _dot(x: Any, y: Any) -> Any:
+    return jnp.dot(x, y, preferred_element_type=jnp.float32)
+
+
+def _into_the_dot(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = _dot(x_ref[...].astype(jnp.bfloat16), y_ref[...].astype(jnp.bfloat16).T.T)
+
+
+def _into_more(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...].astype(jnp.bfloat16)
+    o_ref[...] = _dot(x, y_ref[...].astype(jnp.bfloat16)) + jnp.sum(x.astype(jnp.float32))
+
+
+def _by_scratch(x_ref: Any, y_ref: Any, o_ref: Any, held_ref: Any) -> None:
+    held_ref[...] = x_ref[...].astype(jnp.bfloat16)
+    o_ref[...] = _dot(held_ref[...], y_ref[...])
+
+
+def _sum_in_scratch(x_ref: Any, y_ref: Any, o_ref: Any, held_ref: Any) -> None:
+    held_ref[...] = _dot(x_ref[...], y_ref[...]).astype(jnp.bfloat16)
+    o_ref[...] = held_ref[...].astype(jnp.float32)
+
+
+def _three_passes(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+    x, y = x_ref[...], y_ref[...]
+    high, other = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
+    low, rest = x - high.astype(jnp.float32), y - other.astype(jnp.float32)
+    made = _dot(high, rest.astype(jnp.bfloat16)) + _dot(low.astype(jnp.bfloat16), other)
+    o_ref[...] = _dot(high, other) + made
+
+
+def test_exact_dots_take_no_narrowing_that_only_feeds_them(artifact: Make, rng: Rng) -> None:
+    x, y = normal(rng, 128, 128), normal(rng, 128, 128)
+    exact = x.astype(np.float64) @ y
+
+    def error(body: Any, mxu: Any, more: float = 0.0) -> float:
+        return float(np.abs(run(artifact(_narrowed(body), x, y), [x, y], mxu=mxu)[0][0] - exact - more).max())
+
+    assert error(_into_the_dot, "exact") < 1e-4 < 1e-2 < error(_into_the_dot, "bf16")
+    assert error(_by_scratch, "exact") < 1e-4 < 1e-2 < error(_sum_in_scratch, "exact")
+    assert error(_into_more, "exact", float(x.sum())) > 1e-2
+    assert error(_three_passes, "exact") < 2e-3 and error(_three_passes, "bf16") < 2e-3
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -355,6 +355,23 @@ CHEATS = (
     ),
     Cheat(
         "matmul",
+        "products_in_bfloat16",
+        ((f"    {ADDED}", f"    {ADDED}.astype(jnp.bfloat16).astype(jnp.float32)"),),
+    ),
+    Cheat(
+        "matmul",
+        "sum_in_bfloat16",
+        (
+            ("pltpu.VMEM((bm, bn), jnp.float32)", "pltpu.VMEM((bm, bn), jnp.bfloat16)"),
+            (
+                f"    {ADDED}",
+                f"    {ADDED}.astype(jnp.bfloat16)",
+            ),
+            ("o_ref[...] = acc_ref[...]", "o_ref[...] = acc_ref[...].astype(jnp.float32)"),
+        ),
+    ),
+    Cheat(
+        "matmul",
         "product_outside",
         (("return pl.pallas_call", "z = x @ y\n    return 0 * z + pl.pallas_call"),),
         (OUTSIDE,),
@@ -533,3 +550,20 @@ def _kernel(x, y):""",
         ),
     ),
 )
+
+HALVES = "    x, y = x_ref[...].astype(jnp.bfloat16), y_ref[...].astype(jnp.bfloat16)\n"
+HONEST = (
+    Cheat(
+        "matmul",
+        "factors_in_bfloat16",
+        ((f"    {ADDED}", f"{HALVES}    acc_ref[...] += jnp.dot(x, y, preferred_element_type=jnp.float32)"),),
+        ("ACCEPT",),
+    ),
+    Cheat(
+        "attention",
+        "factors_in_bfloat16",
+        (("jnp.dot(p, v_ref[0],", "jnp.dot(p.astype(jnp.bfloat16), v_ref[0].astype(jnp.bfloat16),"),),
+        ("ACCEPT",),
+    ),
+)
+"""No cheats: what the matrix unit rounds anyway, rounded by hand."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cheats import CHEATS, OPS, Cheat
+from cheats import CHEATS, HONEST, OPS, Cheat
 
 from aka.cli import compose
 from aka.evaluate import proctree
@@ -109,6 +109,15 @@ def test_the_honest_kernel_is_accepted(
 ) -> None:
     evaluation = judged(bench.judge, workload(bench, known, tmp_path, op), OPS[op].honest)
     assert evaluation.accepted, evaluation.gates[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("twin", [pytest.param(t, id=f"{t.op}-{t.name}") for t in HONEST])
+def test_what_only_looks_like_a_cheat_is_accepted(
+    bench: compose.Bench, known: dict[str, Workload], tmp_path: Path, twin: Cheat
+) -> None:
+    evaluation = judged(bench.judge, workload(bench, known, tmp_path, twin.op), twin.source)
+    assert evaluation.verdict in twin.verdicts, evaluation.gates[-1]
 
 
 def chosen() -> list[object]:
