@@ -29,14 +29,15 @@ class CallSite:
 
 def call_sites(module: ir.Module) -> list[tuple[Any, CallSite]]:
     """Every kernel call with its site, in the order of `mlir.kernel_calls`."""
-    return [(op, site(op, mlir.functions(module))) for op in mlir.kernel_calls(module)]
+    runs = Runs(mlir.functions(module))
+    return [(op, site(op, runs)) for op in mlir.kernel_calls(module)]
 
 
-def site(op: Any, functions: dict[str, Any]) -> CallSite:
+def site(op: Any, how_often: Runs) -> CallSite:
     """Read one kernel call."""
     operands = tuple(read_type(str(v.type)) for v in op.operands)
     results = tuple(read_type(str(v.type)) for v in op.results)
-    runs, in_loop = _runs(op, functions)
+    runs, in_loop = how_often.of(op)
     return CallSite(
         tuple(t.shape for t in operands), tuple(t.shape for t in results), results, _aliases(op), in_loop, runs
     )
@@ -54,31 +55,40 @@ def _aliases(op: Any) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _runs(op: Any, functions: dict[str, Any]) -> tuple[int | None, bool]:
-    """(runs per call of the program, whether a loop is around it), through every caller."""
-    runs: int | None = 1
-    in_loop = False
-    at, parent = op, op.parent
-    while parent is not None and parent.name != "func.func":
-        at, parent = parent, parent.parent
-        if at.name == "stablehlo.while":
-            trips = _trips(at)
-            in_loop, runs = True, None if trips is None or runs is None else runs * trips
-    name = parent.attributes["sym_name"].value if parent is not None else "main"
-    if name == "main":
-        return runs, in_loop
-    callers = [_runs(c, functions) for c in _callers(name, functions)]
-    total = sum(r or 0 for r, _ in callers)
-    unknown = runs is None or any(r is None for r, _ in callers)
-    return None if unknown else (runs or 0) * total, in_loop or any(inner for _, inner in callers)
+class Runs:
+    """How often each operation of a module runs, through loops and every caller."""
+
+    def __init__(self, functions: dict[str, Any]) -> None:
+        self._calls: dict[str, list[Any]] = {}
+        self._known: dict[str, tuple[int | None, bool]] = {"main": (1, False)}
+        for op in (o for f in functions.values() for o in mlir.walk(f) if o.name in ("func.call", "call")):
+            self._calls.setdefault(op.attributes["callee"].value, []).append(op)
+
+    def of(self, op: Any) -> tuple[int | None, bool]:
+        """(runs per call of the program, None if unknown; whether a loop is around it)."""
+        runs: int | None = 1
+        in_loop = False
+        at, parent = op, op.parent
+        while parent is not None and parent.name != "func.func":
+            at, parent = parent, parent.parent
+            if at.name == "stablehlo.while":
+                in_loop, runs = True, _product(runs, trips(at))
+        above, looped = self._function(parent.attributes["sym_name"].value if parent is not None else "main")
+        return _product(runs, above), in_loop or looped
+
+    def _function(self, name: str) -> tuple[int | None, bool]:
+        if name not in self._known:
+            callers = [self.of(c) for c in self._calls.get(name, ())]
+            total = None if any(r is None for r, _ in callers) else sum(r or 0 for r, _ in callers)
+            self._known[name] = total, any(inner for _, inner in callers)
+        return self._known[name]
 
 
-def _callers(name: str, functions: dict[str, Any]) -> list[Any]:
-    calls = (o for f in functions.values() for o in mlir.walk(f) if o.name in ("func.call", "call"))
-    return [o for o in calls if o.attributes["callee"].value == name]
+def _product(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one * other
 
 
-def _trips(loop: Any) -> int | None:
+def trips(loop: Any) -> int | None:
     """Trip count of a counting loop (fori_loop and scan with constant bounds lower to one), None for any other."""
     condition = loop.regions[0].blocks[0]
     compares = [o.operation for o in condition if o.operation.name == "stablehlo.compare"]

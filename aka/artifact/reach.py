@@ -52,6 +52,8 @@ class _Backward:
         op, index = value.owner.operation, ir.OpResult(value).result_number
         if op.name == "func.call":
             return [_ends(self.functions[op.attributes["callee"].value].regions[0])[index]]
+        if op.name == "stablehlo.optimization_barrier":
+            return [op.operands[index]]
         if op.name == "stablehlo.while":
             return [op.operands[index], _ends(op.regions[1])[index], *_ends(op.regions[0])]
         return [*op.operands, *(end for region in op.regions for end in _ends(region))]

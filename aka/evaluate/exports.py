@@ -30,13 +30,14 @@ class Failed(Exception):
 @dataclass
 class Exports:
     """The artifacts of one candidate by the label of their shape. Every method raises Failed for the candidate's own
-    faults; `exporter` lives as long as the judgement."""
+    faults; `exporter` lives as long as the judgement; `loops`: the op has loops whose trips hang on values."""
 
     pool: Pool
     exporter: Worker
     chip: str
     code: str
     patience: Patience
+    loops: bool = False
     artifacts: dict[str, bytes] = field(default_factory=dict)
     _facts: dict[str, ArtifactFacts] = field(default_factory=dict)
 
@@ -89,7 +90,7 @@ class Exports:
 
     def hold_to_rules(self, case: ShapeCase) -> None:
         """The structure rules at one shape: at every shape that is judged, or work could hide at another."""
-        if found := structure.fault(self.facts(case.label)):
+        if found := structure.fault(self.facts(case.label), loops=self.loops):
             raise Failed(Fault(found[0], f"{found[1]} (at {case.label})"))
 
 

@@ -24,16 +24,22 @@ class KernelFacts:
 
 @dataclass(frozen=True)
 class Outside:
-    """A StableHLO operation outside every kernel; `elements` of its largest operand or result."""
+    """A StableHLO operation outside every kernel; `elements` of its largest operand or result, `runs` in one call of
+    the program (None: that hangs on values)."""
 
     name: str
     elements: int
+    runs: int | None = 1
 
 
 @dataclass(frozen=True)
 class ArtifactFacts:
+    """A whole artifact. `elements` go in and come out; `endless`: some loop's trips cannot be read off the program."""
+
     kernels: tuple[KernelFacts, ...]
     outside: tuple[Outside, ...]
     targets: tuple[str, ...]
     constants_bytes: int
     feeds: tuple[bool, ...]
+    elements: int
+    endless: bool = False

@@ -74,7 +74,8 @@ class Judgement:
         """Every gate, or up to the first that fails. Raises SandboxError only for the machinery's own faults."""
         if self._gate("static", self._static):
             with self.pool.borrow("exporter") as worker:
-                self._made = Exports(self.pool, worker, self.chip.name, self.candidate.code, self.patience)
+                loops = "while" in self.workload.primitives
+                self._made = Exports(self.pool, worker, self.chip.name, self.candidate.code, self.patience, loops)
                 self._with_exporter()
         timed = all(g.passed or g.code == SLOWER for g in self.gates)
         return Evaluation(

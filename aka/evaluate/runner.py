@@ -24,8 +24,8 @@ def warm() -> None:
 
 def run_inspect(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """blob: a TPU artifact. Result: `kernels` (grid, VMEM bytes, reduction axes, ...), `outside` (StableHLO
-    operations around them), `targets` of custom calls, `constants_bytes`, `feeds` (does each kernel reach the
-    result)."""
+    operations around them), `endless` (a loop of unknown length), `elements` (in and out), `targets` of custom calls,
+    `constants_bytes`, `feeds` (does each kernel reach the result)."""
     from aka.artifact import decode, structure
 
     exported = decode.load(blobs[0])
@@ -34,7 +34,9 @@ def run_inspect(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
     kernels = [] if foreign else decode.kernels(exported)
     return {
         "kernels": [_kernel(k) for k in kernels],
-        "outside": [{"name": o.name, "elements": o.elements} for o in structure.outside(exported)],
+        "outside": [{"name": o.name, "elements": o.elements, "runs": o.runs} for o in structure.outside(exported)],
+        "endless": structure.endless(exported),
+        "elements": structure.interface_elements(exported),
         "targets": targets,
         "constants_bytes": structure.constants_bytes(exported),
         "feeds": structure.feeds_output(exported),

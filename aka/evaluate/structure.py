@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aka.evaluate.facts import ArtifactFacts
+from aka.evaluate.facts import ArtifactFacts, Outside
 
 HEAVY = frozenset(
     f"stablehlo.{name}"
@@ -20,13 +20,24 @@ FORBIDDEN_OPTIONS = {
     "flag_configs": "the compiler that is measured is the one that everybody has",
 }
 MIN_ELEMENTS = 1024
-"""Below this, work around a kernel is housekeeping (a scale vector, a table of offsets)."""
+"""Below this, work around a kernel is housekeeping (a scale vector, a table of offsets); all trips of a loop count."""
+ARITHMETIC = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "select", "clamp", "compare", "and",
+        "or", "xor", "not", "shift_left", "shift_right_logical", "shift_right_arithmetic", "negate", "abs", "sign",
+    )
+)  # fmt: skip
+MAX_PASSES = 16
+"""Elementwise arithmetic around kernels, in passes over all that goes in and comes out: a product written as sums of
+scaled rows takes as many as it has rows."""
 MAX_CONSTANT_BYTES = 1 << 20
 """Larger constants could be baked answers."""
 
 
-def fault(facts: ArtifactFacts) -> tuple[str, str] | None:
-    """(reason code, sentence) if the artifact breaks a rule, else None."""
+def fault(facts: ArtifactFacts, *, loops: bool = False) -> tuple[str, str] | None:
+    """(reason code, sentence) if the artifact breaks a rule, else None. `loops`: the op itself has loops whose trips
+    hang on values, so a kernel may stand in one."""
     foreign = sorted({t for t in facts.targets if t != "tpu_custom_call"})
     if foreign:
         return "forbidden_primitive", f"custom call {', '.join(foreign)}: only Pallas TPU kernels are allowed"
@@ -46,8 +57,23 @@ def fault(facts: ArtifactFacts) -> tuple[str, str] | None:
     if facts.constants_bytes > MAX_CONSTANT_BYTES:
         size = facts.constants_bytes
         return "work_outside_kernel", f"constants of {size} bytes around the kernel; at most {MAX_CONSTANT_BYTES}"
-    heavy = [o for o in facts.outside if o.name in HEAVY and o.elements >= MIN_ELEMENTS]
+    if facts.endless and not loops:
+        return "forbidden_primitive", "a loop around kernels whose trips hang on values: what it costs cannot be told"
+    return _work(facts)
+
+
+def _work(facts: ArtifactFacts) -> tuple[str, str] | None:
+    heavy = [(_total(o), o.name) for o in facts.outside if o.name in HEAVY and _total(o) >= MIN_ELEMENTS]
     if heavy:
-        worst = max(heavy, key=lambda o: o.elements)
-        return "work_outside_kernel", f"{worst.name} on {worst.elements} elements runs outside the kernel, as plain XLA"
+        elements, name = max(heavy)
+        return "work_outside_kernel", f"{name} on {elements} elements runs outside the kernel, as plain XLA"
+    passes = sum(_total(o) for o in facts.outside if o.name in ARITHMETIC) / max(facts.elements, MIN_ELEMENTS)
+    if passes > MAX_PASSES:
+        text = f"elementwise arithmetic outside the kernel takes {passes:.0f} passes over the op's inputs and outputs"
+        return "work_outside_kernel", f"{text}; at most {MAX_PASSES}"
     return None
+
+
+def _total(op: Outside) -> int:
+    """Elements of all runs; in a loop of unknown length, even one element is too many."""
+    return op.elements * (MIN_ELEMENTS if op.runs is None else op.runs)

@@ -14,7 +14,15 @@ from conftest import Make
 from aka.artifact.decode import kernels
 from aka.artifact.regrid import extrapolate, plan, regrid
 from aka.artifact.run import run
-from aka.artifact.structure import constants_bytes, custom_call_targets, feeds_output, ghost, outside
+from aka.artifact.structure import (
+    constants_bytes,
+    custom_call_targets,
+    endless,
+    feeds_output,
+    ghost,
+    interface_elements,
+    outside,
+)  # fmt: skip
 
 X = jax.ShapeDtypeStruct((64, 128), jnp.float32)
 
@@ -32,7 +40,38 @@ def test_outside_work_is_found_in_loops_and_calls(artifact: Make) -> None:
     found = {o.name: o for o in outside(artifact(program, X))}
     assert found["stablehlo.sine"].elements == 64 * 128
     assert found["stablehlo.dot_general"].result_type == "tensor<64x64xf32>"
-    assert "stablehlo.while" in found
+    assert "stablehlo.while" in found and not endless(artifact(program, X))
+    assert found["stablehlo.sine"].runs == 3 and found["stablehlo.dot_general"].runs == 1
+    assert interface_elements(artifact(program, X)) == 64 * 128 + 64 * 64
+
+
+def test_a_loop_that_hangs_on_values_is_endless(artifact: Make) -> None:
+    def program(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda y: jnp.sin(y[0, 0]) < 9, k.double, x)
+
+    def stands_still(x: jax.Array) -> jax.Array:
+        def step(carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return carried[0] + jnp.where(carried[1][0, 0] > 0, 1, 0), k.double(carried[1])
+
+        return jax.lax.while_loop(lambda c: c[0] < 2, step, (jnp.int32(0), x))[1]
+
+    for made in (program, stands_still):
+        exported = artifact(made, X)
+        assert endless(exported)
+        assert all(o.runs is None for o in outside(exported) if o.name in ("stablehlo.sine", "stablehlo.select"))
+
+
+def test_a_composite_goes_by_its_own_name(artifact: Make) -> None:
+    names = {o.name for o in outside(artifact(lambda x: jax.lax.erf(k.double(x)), X))}
+    assert "chlo.erf" in names
+
+
+def test_what_stands_beside_a_kernel_in_a_barrier_does_not_feed(artifact: Make) -> None:
+    def program(x: jax.Array) -> jax.Array:
+        _dropped, kept = jax.lax.optimization_barrier((k.softmax(x, 8), x + 1))
+        return k.double(kept)
+
+    assert sorted(feeds_output(artifact(program, X))) == [False, True]
 
 
 def test_program_without_a_kernel(artifact: Make) -> None:

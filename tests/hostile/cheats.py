@@ -378,6 +378,17 @@ CHEATS = (
     ),
     Cheat(
         "matmul",
+        "product_of_rows_outside",
+        (
+            (
+                "return pl.pallas_call",
+                "z = sum(x[:, t : t + 1] * y[t : t + 1] for t in range(k))\n    return 0 * z + pl.pallas_call",
+            ),
+        ),
+        (OUTSIDE,),
+    ),
+    Cheat(
+        "matmul",
         "product_in_a_loop_outside",
         (
             (
@@ -497,7 +508,29 @@ def _kernel(x, y):""",
                 "return jax.lax.cond(x[0, 0] > 1e37, lambda: _kernel(x, step), lambda: x - 1e-3 * step)",
             ),
         ),
-        (OUTSIDE, "forbidden_primitive"),
+        ("forbidden_primitive",),
+    ),
+    Cheat(
+        "update",
+        "once_around_a_loop_of_any_length",
+        (
+            (
+                "return _kernel(x, step)",
+                "return jax.lax.while_loop(lambda c: c[0] < 1 + (x[0, 0] > 1e37), "
+                "lambda c: (c[0] + 1, _kernel(x, step)), (jnp.int32(0), x))[1]",
+            ),
+        ),
+        ("forbidden_primitive",),
+    ),
+    Cheat(
+        "update",
+        "reads_beyond_the_end",
+        (
+            (
+                "o_ref[...] = x_ref[...] - 1e-3 * step_ref[...]",
+                "o_ref[...] = x_ref[...] - 1e-3 * step_ref[pl.ds(8 * pl.program_id(0) + 8, x_ref.shape[0]), :]",
+            ),
+        ),
     ),
     Cheat(
         "update",

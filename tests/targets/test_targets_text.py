@@ -13,6 +13,7 @@ from aka.targets import aot, chips, errortext, hlo, llo
 DATA = Path(__file__).parent / "data"
 ARRAY = 64 * 1024 * 4
 LINE = 1024 * 4
+BY_ONE = "add(%i, %one)"
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,14 @@ def test_a_loop_of_unknown_length_counts_once_and_says_so() -> None:
     text = (DATA / "streams.hlo.txt").read_text().replace("%limit = s32[]{:T(128)} constant(60)", "")
     rows = {r.name: r for r in hlo.rows(text)}
     assert (rows["take"].trips, rows["take"].exact_trips) == (1, False)
+
+
+def test_a_counter_that_does_not_grow_by_one_tells_no_trips() -> None:
+    text = (DATA / "streams.hlo.txt").read_text()
+    assert text.count(BY_ONE) == 1
+    for other in (BY_ONE.replace("add", "multiply"), BY_ONE.replace("%one", "%taken")):
+        rows = {r.name: r for r in hlo.rows(text.replace(BY_ONE, other))}
+        assert (rows["take"].trips, rows["take"].exact_trips) == (1, False)
 
 
 def test_an_annotated_trip_count_wins() -> None:
