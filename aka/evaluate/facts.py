@@ -18,8 +18,8 @@ class KernelFacts:
     vmem_bytes: int
     vmem_limit_bytes: int | None
     dynamic_loops: bool
-    narrow_windows: bool
     options: tuple[str, ...] = ()
+    narrow_windows: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from aka.evaluate import structure
 from aka.evaluate.facts import ArtifactFacts, KernelFacts, Outside
 
-KERNEL = KernelFacts("k", (4,), (), ((),), 1024, None, False, False)
+KERNEL = KernelFacts("k", (4,), (), ((),), 1024, None, False)
 GOOD = ArtifactFacts((KERNEL,), (), ("tpu_custom_call",), 0, (True,), 1 << 20)
 
 
