@@ -3,6 +3,8 @@
 .PHONY: setup demo test check lint types slow bench clean
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests of one process each that measure no time: two at once.
+TOGETHER := tests/fuse tests/reference_kernels tests/knowledge
 
 setup:
 	@scripts/setup.sh $(PYTHON)
@@ -13,7 +15,8 @@ demo: setup
 	$(BIN)/aka check "$$(ls -td runs/*/ | head -1)best.py" --op examples/rmsnorm.py --chip v5e
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(TOGETHER)
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(TOGETHER))
 
 check: setup lint types test
 
@@ -25,7 +28,8 @@ types: setup
 	$(BIN)/mypy --strict aka
 
 slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal $(TOGETHER)
+	$(BIN)/python -m pytest -m slow $(addprefix --ignore=,$(TOGETHER))
 
 bench: setup
 	$(BIN)/python benchmarks/start.py

@@ -128,6 +128,7 @@ def _run(
     with view.make_view(settings.max_trials, settings.max_minutes, json_, past=past, elapsed_s=elapsed_s) as shown:
         told = _Told(journal, shown)
         search = _search(bench, workload, told, settings, library, elapsed_s)
+        bench.judge.whole_s = search.budget.whole_s
         bench.judge.progress = lambda gate: shown.gate(len(search.trials), gate)
         if resumed:
             told.append("resumed", {"from_seq": past[-1].seq, "sandbox": sandbox.probe().name})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from aka.errors import WireError, WorkerDied, WorkerTimeout
 from aka.evaluate import inputs, numerics, wire
-from aka.evaluate.patience import Patience
+from aka.evaluate.patience import Expired, Patience
 from aka.evaluate.pool import Pool, WorkerError
 from aka.evaluate.references import Held, References
 from aka.types import ShapeCase, Workload
@@ -136,6 +137,30 @@ class Checker:
                 text = f"the output is right even with {word} in place of what the kernels give"
                 return Fault("work_outside_kernel", f"{text}: it is computed outside them (at {case.label})")
         return None
+
+    def production(self, case: ShapeCase, artifact: bytes, patience: Patience) -> tuple[str, Fault | None]:
+        """The artifact of a shape of any size, run whole: what was done, in words for the report, and the fault.
+
+        What this machine cannot hold, or not in time, is no fault of the kernel; the words say so.
+        """
+        try:
+            held = self.references.production(case, patience)
+            how = {**_on_chip(None), "rows": held.rows}
+            made = self._run("execute", how, artifact, held, patience.cut(math.inf))
+        except Expired as expired:
+            return f"{case.label}: not run, {expired}", None
+        except (WorkerTimeout, WorkerDied, WorkerError, WireError) as error:
+            return f"{case.label}: not run, {' '.join(str(error).split())[:150]}", None
+        if isinstance(made, Fault):
+            return f"{case.label}: not run, {made.message}", made if made.code == "incorrect" else None
+        found = numerics.hold(made, held.standard)
+        if isinstance(found, numerics.Skip):
+            return f"{case.label}: not judged, {found.reason}", None
+        count = sum(a.size for a in made)
+        share = "sampled" if any(held.rows or ()) else "run whole"
+        text = f"{case.label}: {share}, {count} elements compared, worst error {found.margin:.2g} of its limit"
+        fault = None if found.ok else Fault("incorrect", f"{found.reason} (at {case.label}, as it is)")
+        return text, fault
 
     def _compare(self, case: ShapeCase, family: str, held: Held, made: list[Any], tally: Tally) -> Fault | None:
         found = numerics.hold(made, held.standard)

@@ -17,10 +17,13 @@ from aka.types import Candidate, Chip, Evaluation, GateResult, Timing, Workload
 
 TRIAL_S = 240.0
 """Seconds for one judgement but a final one, whose candidate has shown already that it can be judged in time."""
+WHOLE_S = 300.0
+"""Seconds for the production shapes of a finalist where nothing else limits them."""
 
 
 class OfflineJudge:
-    """`static_gate=False` is for tests only: it shows that the other walls hold without the first one."""
+    """`static_gate=False` is for tests only: it shows that the other walls hold without the first one. `whole_s` is
+    what a final judgement may spend on the production shapes as they are."""
 
     def __init__(
         self, pool: Pool, client: PlannerClient, chip: Chip, *, static_gate: bool = True, trial_s: float = TRIAL_S
@@ -30,6 +33,7 @@ class OfflineJudge:
         self._compiled: set[str] = set()
         self._meter = Meter(pool, client, chip)
         self._checkers: dict[tuple[str, bool], Checker] = {}
+        self.whole_s = WHOLE_S
         self.progress: Callable[[str], None] = lambda gate: None
 
     def baseline(self, workload: Workload) -> Evaluation:
@@ -57,7 +61,7 @@ class OfflineJudge:
     ) -> Evaluation:  # fmt: skip
         judgement = Judgement(
             pool=self._pool, client=self._client, checker=self._checker(workload, final), meter=self._meter,
-            workload=workload, chip=self._chip, candidate=candidate, final=final, bar_us=bar_us,
+            workload=workload, chip=self._chip, candidate=candidate, final=final, bar_us=bar_us, whole_s=self.whole_s,
             static_gate=self._static_gate, skipped=skipped, progress=self.progress, compiled=self._compiled,
             patience=Patience(None if final else self._trial_s),
         )  # fmt: skip

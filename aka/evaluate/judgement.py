@@ -44,9 +44,9 @@ MESSAGE_CHARS, EVIDENCE_CHARS = 600, 4000
 
 @dataclass
 class Judgement:
-    """`final` adds a held-out shape and every family at every shape; `bar_us` is the time to beat; `skipped` gates are
-    left out (a profile needs no correctness); `progress` is told each gate's name; `compiled` holds the artifacts that
-    the chip's compiler has accepted, by hash, for judgements to come.
+    """`final` adds a held-out shape, every family at every shape, and `whole_s` seconds for the production shapes.
+    `bar_us` is the time to beat; `skipped` gates are left out (a profile needs no correctness); `progress` is told each
+    gate's name; `compiled` holds the artifacts that the chip's compiler has accepted, by hash, for judgements to come.
 
     The meter is another process: it works beside the compile and correctness gates. What decides doesn't depend on who
     ends first: the first gate that fails, but before the correctness gate stands whether the bar is missed.
@@ -61,6 +61,7 @@ class Judgement:
     candidate: Candidate
     final: bool
     bar_us: float | None = None
+    whole_s: float = 300.0
     static_gate: bool = True
     skipped: frozenset[str] = frozenset()
     progress: Callable[[str], None] = lambda gate: None
@@ -199,6 +200,8 @@ class Judgement:
         many, note = manysteps.find(self._made, self.client, self.workload, self.checker.many_steps)
         if many is not None:
             self._check(many, FEW if many.min_bytes <= LARGE_BYTES else FEW[::2], tally)
+        if self.final:
+            self._production(tally)
         tally.notes = {*(tally.notes or ()), *([note] if note else []), *self.checker.notes()}
         if not tally.compared:
             text = "the op itself errs too much on every family of inputs: nothing can be judged by it"
@@ -224,6 +227,15 @@ class Judgement:
                 raise Failed(fault)
             if compared:
                 tally.notes = {*(tally.notes or ()), "right with exact dots too"}
+
+    def _production(self, tally: Tally) -> None:
+        """The very artifacts that are handed back, at the shapes that they are for."""
+        patience = Patience(self.whole_s)
+        for case in self.workload.shapes:
+            told, fault = self.checker.production(case, self._made.artifacts[case.label], patience)
+            if fault is not None:
+                raise Failed(fault)
+            tally.notes = {*(tally.notes or ()), f"production shape {told}"}
 
     def _held_out(self) -> ShapeCase | None:
         """A small shape that no proposer has been shown."""

@@ -6,16 +6,19 @@ Both are made from a secret seed when they are first needed and kept for the run
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from aka.evaluate import inputs, numerics, wire
+from aka.evaluate import inputs, numerics, sampling, wire
 from aka.evaluate.client import PlannerClient, ReferenceArtifacts
 from aka.evaluate.numerics import Standard
+from aka.evaluate.patience import Patience
 from aka.evaluate.pool import Pool
+from aka.evaluate.sampling import Rows
 from aka.types import ShapeCase, Workload
 
 Array = np.ndarray[Any, Any]
@@ -31,13 +34,25 @@ takes about 1.2 GiB in two families."""
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What is asked of the references: inputs of this family, these rows, so many draws, within this time."""
+
+    family: str = "normal"
+    rows: list[Rows | None] | None = None
+    draws: int | None = None
+    patience: Patience | None = None
+
+
+@dataclass(frozen=True)
 class Held:
     """One argument list, and what every candidate's outputs on it are held to; `exactly` is for outputs whose dots were
-    exact, None where there are no dots to round or no narrower floats to tell apart."""
+    exact, None where there are no dots to round or no narrower floats to tell apart. `rows` is what of each output is
+    meant, where not all of it."""
 
     arguments: list[Array]
     standard: Standard
     exactly: Standard | None = None
+    rows: list[Rows | None] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -63,7 +78,7 @@ class References:
         """The family's arguments at a case and the reference's results. Raises WorkloadError or WorkerError if the
         op itself cannot be run."""
         key = (case.label, family)
-        held = self._held.pop(key, None) or self._make(case, family)
+        held = self._held.pop(key, None) or self._make(case, self.arguments(case, family), Wanted(family=family))
         self._held[key] = held
         while len(self._held) > 1 and sum(h.size_bytes for h in self._held.values()) > self._held_bytes:
             self._held.pop(next(iter(self._held)))
@@ -79,13 +94,19 @@ class References:
         made = self._of(case)
         return self._call(made.exact or made.native, arguments)
 
-    def _make(self, case: ShapeCase, family: str) -> Held:
+    def production(self, case: ShapeCase, patience: Patience) -> Held:
+        """The same for a shape of any size, on ordinary inputs, with one nudge and one draw, and for rows that only
+        this process knows where it is large. Not kept. Raises WorkerDied, WorkerTimeout or WireError if it is too much
+        for this machine, Expired if `patience` ends."""
+        rows = sampling.choose(case.outputs.leaves, self._seed)
+        return self._make(case, self.arguments(case, "normal"), Wanted(rows=rows, draws=1, patience=patience))
+
+    def _make(self, case: ShapeCase, arguments: list[Array], wanted: Wanted) -> Held:
         """`exact` in float64, `chip` with the MXU's rounding of float32 operands (None: no dots), `native` as the op
         runs on a CPU, `nudged` as exact on inputs moved by a rounding, `draws` as exact with the op's inner roundings
         drawn anew."""
         made = self._of(case)
-        arguments = self.arguments(case, family)
-        native = self._call(made.native, arguments)
+        native = self._call(made.native, arguments, wanted)
         held_to = functools.partial(
             numerics.standard,
             dtypes=[leaf.dtype for leaf in case.outputs.leaves],
@@ -93,19 +114,19 @@ class References:
             atol=self._workload.atol,
         )
         if made.exact is None:
-            return Held(arguments, held_to([_wide(n) for n in native], native, None))
-        exact = self._call(made.exact, arguments)
-        chip = self._call(made.chip, arguments) if made.chip is not None else None
+            return Held(arguments, held_to([_wide(n) for n in native], native, None), rows=wanted.rows)
+        exact = self._call(made.exact, arguments, wanted)
+        chip = self._call(made.chip, arguments, wanted) if made.chip is not None else None
         count = NUDGES if case.min_bytes <= SMALL_BYTES else 1
-        nudged = [self._call(made.exact, inputs.nudge(arguments, self._seed + i)) for i in range(count)]
-        draws = [self._call(draw, arguments) for draw in made.draws]
-        moot = self._moot(made.exact, arguments) if family == "nonfinite" else None
-        free = None if made.odd is None else _differing(exact, self._call(made.odd, arguments))
+        nudged = [self._call(made.exact, inputs.nudge(arguments, self._seed + i), wanted) for i in range(count)]
+        draws = [self._call(draw, arguments, wanted) for draw in made.draws[: wanted.draws]]
+        moot = self._moot(made.exact, arguments) if wanted.family == "nonfinite" else None
+        free = None if made.odd is None else _differing(exact, self._call(made.odd, arguments, wanted))
         held_to = functools.partial(
             held_to, exact, native, nudged=nudged, draws=draws, moot=moot, free=free, jumps=made.jumps
         )
-        exactly = held_to(chip=None) if chip is not None and _plain(case) else None
-        return Held(arguments, held_to(chip=chip), exactly)
+        exactly = held_to(chip=None) if chip is not None and wanted.rows is None and _plain(case) else None
+        return Held(arguments, held_to(chip=chip), exactly, wanted.rows)
 
     def _moot(self, exact: bytes, arguments: list[Array]) -> list[Array]:
         """Elements that come out alike whatever finite numbers stand where NaN and infinities stood: in all arguments,
@@ -140,9 +161,11 @@ class References:
             self._samples[label] = self._client.sample(self._workload, case, self._seed % 2**31)
         return self._samples[label]
 
-    def _call(self, artifact: bytes, arguments: Sequence[Array]) -> list[Array]:
+    def _call(self, artifact: bytes, arguments: Sequence[Array], wanted: Wanted | None = None) -> list[Array]:
         specs, blobs = wire.pack(arguments)
-        result, data = self._pool.keep("runner").call("call", {"arrays": specs}, [artifact, *blobs], timeout_s=CALL_S)
+        args = {"arrays": specs, "rows": wanted.rows if wanted else None}
+        timeout_s = wanted.patience.cut(math.inf) if wanted and wanted.patience else CALL_S
+        result, data = self._pool.keep("runner").call("call", args, [artifact, *blobs], timeout_s=timeout_s)
         return wire.unpack(result["arrays"], data)
 
 

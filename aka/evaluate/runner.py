@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aka.evaluate import wire
+from aka.evaluate import sampling, wire
 
 
 def warm() -> None:
@@ -117,7 +117,8 @@ def run_compile(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
 def run_execute(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """args: arrays (specs), split (which parallel axis is dealt to two cores; None: one core), mxu ("bf16", or "exact":
     as if the matrix unit rounded nothing). blobs: a TPU artifact, then the arrays. Runs the artifact itself: StableHLO
-    on the CPU, the Mosaic body in the NumPy machine. Result: `arrays` specs, or `fault` {code, message}."""
+    on the CPU, the Mosaic body in the NumPy machine. `rows` says what of the outputs is wanted.
+    Result: `arrays` specs, or `fault` {code, message}."""
     from aka.artifact import errors
 
     try:
@@ -126,8 +127,13 @@ def run_execute(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
         return {"fault": {"code": "unsupported_feature", "message": str(error)}}, []
     except errors.MachineFault as error:
         return {"fault": {"code": "incorrect", "message": str(error)}}, []
-    specs, data = wire.pack(made)
+    specs, data = wire.pack(_taken(made, args))
     return {"fault": None, "arrays": specs}, list(data)
+
+
+def _taken(arrays: list[Any], args: dict[str, Any]) -> list[Any]:
+    """What of the outputs is sent back: `rows`, one entry for each; without it, everything."""
+    return [sampling.take(a, rows) for a, rows in zip(arrays, args.get("rows") or [None] * len(arrays), strict=True)]
 
 
 @functools.lru_cache(maxsize=8)
@@ -158,14 +164,14 @@ def _ghost(artifact: bytes, fill: float, whole: int) -> Any:
 
 def run_call(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """args: arrays (specs). blobs: a CPU artifact, then the arrays, which are cast to its argument dtypes (float64 for
-    the exact reference). Result: `arrays` specs; blobs: the outputs."""
+    the exact reference). `rows` says what of the outputs is wanted. Result: `arrays` specs; blobs: the outputs."""
     import jax
 
     fn, dtypes = _callable(blobs[0])
     arrays = wire.unpack(args["arrays"], blobs[1:])
     with jax.enable_x64(True):
         made = fn(*(jax.numpy.asarray(a.astype(d)) for a, d in zip(arrays, dtypes, strict=True)))
-        specs, data = wire.pack([np.asarray(m) for m in jax.tree.leaves(made)])
+        specs, data = wire.pack(_taken([np.asarray(m) for m in jax.tree.leaves(made)], args))
     return {"arrays": specs}, list(data)
 
 

@@ -14,6 +14,9 @@ from aka.types import Trial
 
 FINAL_SHARE = 1.5
 """What the final check may take, as a multiple of the longest trial that passed every gate: it compares more."""
+WHOLE_SHARE = 0.15
+"""What it may take besides to run the kernel at its production shapes, as a share of all minutes."""
+WHOLE_MOST_S = 300.0
 
 
 @dataclass
@@ -33,6 +36,11 @@ class Budget:
     def elapsed_s(self) -> float:
         return self.spent_s + self.clock() - self._start
 
+    @property
+    def whole_s(self) -> float:
+        """What is kept for the finalist's production shapes."""
+        return min(WHOLE_MOST_S, WHOLE_SHARE * 60 * self.max_minutes)
+
     def exhausted(self, trials: Sequence[Trial]) -> str | None:
         """Why no trial may begin now, or None."""
         if len(trials) >= self.max_trials:
@@ -40,7 +48,8 @@ class Budget:
         left_s = 60 * self.max_minutes - self.elapsed_s
         if left_s <= 0:
             return f"budget of {self.max_minutes:g} minutes used"
-        if left_s < expected_s(trials):
+        whole_s = self.whole_s if any(t.evaluation.accepted for t in trials) else 0.0
+        if left_s < expected_s(trials) + whole_s:
             return f"budget of {self.max_minutes:g} minutes: too little is left for a trial and the final check"
         return None
 

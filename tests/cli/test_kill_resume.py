@@ -130,12 +130,12 @@ def test_a_run_goes_on_only_on_its_own_chip(killed: Runs) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("sandbox", ["auto", "rlimits"])
-def test_killed_at_eight_random_moments_nothing_is_lost(tmp_path: Path, sandbox: str) -> None:
+@pytest.mark.parametrize(("sandbox", "pairs"), [("auto", 4), ("rlimits", 2)])
+def test_killed_at_random_moments_nothing_is_lost(tmp_path: Path, sandbox: str, pairs: int) -> None:
     runs = Runs(tmp_path, {**SETTINGS, "AKA_SANDBOX": sandbox})
     chance = random.Random(sandbox)
     # Every other one lets a trial end: one that is cut short twice is passed over, and this test wants all of them.
-    early = [at(type) for type in ("baseline", "resumed", "retrieved", "resumed")]
+    early = [at(type) for type in ("baseline", "resumed", "retrieved", "resumed")[:pairs]]
     late = [after_a_trial(chance.uniform(0.0, 2.0)) for _ in early]
     arguments: tuple[str | Path, ...] = ("optimize", runs.op, "--out", runs.run, "--max-trials", "6")
     kills = 0
@@ -144,7 +144,7 @@ def test_killed_at_eight_random_moments_nothing_is_lost(tmp_path: Path, sandbox:
         assert runs.wait_for_no_survivor() == []
         runs.check_best()
         arguments = ("optimize", "--resume", runs.run)
-    assert kills >= 6, "the run ended too early for this test to say much"
+    assert kills >= 2 * pairs - 2, "the run ended too early for this test to say much"
     done = runs.aka(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aka.cli import compose
+from aka.evaluate.judge import OfflineJudge
 from aka.types import Candidate, Workload
 from aka.workload.read import read_workload
 
@@ -114,6 +115,29 @@ def test_the_finalist_sees_more_than_a_trial(bench: compose.Bench, softmax: Work
     good = candidate((HOSTILE / "h00_control_good.py").read_text())
     trial, final = (bench.judge.evaluate(softmax, good, final=f).gates[-2].message for f in (False, True))
     assert int(final.split()[0]) >= 1.5 * int(trial.split()[0])
+    assert "production shape" not in trial and "run whole, 262144 elements compared" in final
+
+
+LATE = """
+    x = x_ref[...]
+    e = jnp.exp(x - jnp.max(x, -1, keepdims=True))
+    last = 20 if x.shape[1] > 600 else 1000
+    o_ref[...] = jnp.where(pl.program_id(0) < last, e / jnp.sum(e, -1, keepdims=True), 0.0)
+"""
+
+
+def test_what_is_wrong_only_at_the_production_shape_is_no_finalist(bench: compose.Bench, softmax: Workload) -> None:
+    late = candidate(rows_kernel(LATE))
+    assert bench.judge.evaluate(softmax, late).accepted
+    found = bench.judge.evaluate(softmax, late, final=True).gates[-1]
+    assert (found.code, "as it is" in found.message) == ("incorrect", True)
+
+
+def test_a_production_shape_that_takes_too_long_is_said_and_no_fault(bench: compose.Bench, softmax: Workload) -> None:
+    judge = OfflineJudge(bench.pool, bench.client, bench.chip)
+    judge.whole_s = 1e-3
+    evaluation = judge.evaluate(softmax, candidate((HOSTILE / "h00_control_good.py").read_text()), final=True)
+    assert evaluation.accepted and "not run" in evaluation.gates[-2].message
 
 
 MATMUL = (
