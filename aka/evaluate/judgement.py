@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from aka.errors import WorkerDied, WorkerTimeout
-from aka.evaluate import light, manysteps, static
+from aka.evaluate import interpret, light, manysteps, static
 from aka.evaluate.client import PlannerClient, small_sizes
 from aka.evaluate.correctness import FEW, Checker, Fault, Tally, families_for
 from aka.evaluate.exports import Exports, Failed
@@ -197,6 +197,7 @@ class Judgement:
         many, note = manysteps.find(self._made, self.client, self.workload, self.checker.many_steps)
         if many is not None:
             self._check(many, FEW if many.min_bytes <= LARGE_BYTES else FEW[::2], tally)
+        self._interpret(many, tally)
         tally.notes = {*(tally.notes or ()), *([note] if note else []), *self.checker.notes()}
         if not tally.compared:
             text = "the op itself errs too much on every family of inputs: nothing can be judged by it"
@@ -205,6 +206,12 @@ class Judgement:
 
     def _check(self, case: ShapeCase, families: Sequence[str], tally: Tally) -> None:
         fault = self.checker.check(case, self._made.artifacts[case.label], families, tally, self.patience)
+        if fault is not None:
+            raise Failed(fault)
+
+    def _interpret(self, many: ShapeCase | None, tally: Tally) -> None:
+        """The last of all: it may end the exporter."""
+        fault = interpret.check(self._made, self.checker.references, self.workload, many, tally) if self.final else None
         if fault is not None:
             raise Failed(fault)
 
