@@ -21,7 +21,7 @@ from aka.types import ShapeCase, Workload, decode, encode
 INTERPRET_S = 60.0
 STEPS = 3
 """Two output blocks and three steps show a block that is revisited and a buffer that is used again."""
-MAX_STEPS, MAX_BYTES = 64, 16 << 20
+MAX_STEPS, MAX_BYTES = 64, 32 << 20
 """A step costs tens of milliseconds, and each access is compared with all before it."""
 
 
