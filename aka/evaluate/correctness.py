@@ -116,6 +116,20 @@ class Checker:
                 return Fault("work_outside_kernel", f"{text}: it is computed outside them (at {case.label})")
         return None
 
+    def early(self, case: ShapeCase, artifact: bytes, family: str, patience: Patience) -> Fault | None:
+        """With copies that land when they are started: a chip may land them at any time up to their wait, so what is
+        right at the wait must be right at the start."""
+        held = self.references.get(case, family)
+        made = self._run("execute", {"split": None, "lazy": False}, artifact, held, patience.cut(EXECUTE_S))
+        found = made if isinstance(made, Fault) else numerics.hold(made, held.standard)
+        if isinstance(found, numerics.Skip) or (isinstance(found, numerics.Comparison) and found.ok):
+            return None
+        if isinstance(found, Fault) and found.code != "incorrect":
+            return found
+        text = "right where copies land at their wait, wrong where they land at their start: memory is used meanwhile"
+        why = found.message if isinstance(found, Fault) else found.reason
+        return Fault("race", f"{text} (at {case.label})", why)
+
     def _compare(self, case: ShapeCase, family: str, held: Held, made: list[Any], tally: Tally) -> Fault | None:
         found = numerics.hold(made, held.standard)
         if isinstance(found, numerics.Skip):

@@ -216,9 +216,10 @@ class Judgement:
             raise Failed(fault)
 
     def _replay(self, case: ShapeCase, tally: Tally) -> None:
-        fault = self.checker.replay(case, self._made.artifacts[case.label], FEW[0], self.patience)
-        if fault is not None:
-            raise Failed(fault)
+        for look in (self.checker.early, self.checker.replay):
+            fault = look(case, self._made.artifacts[case.label], FEW[0], self.patience)
+            if fault is not None:
+                raise Failed(fault)
         tally.notes = {*(tally.notes or ()), "wrong without its kernels, as it must be"}
 
     def _held_out(self) -> ShapeCase | None:

@@ -111,13 +111,14 @@ def run_compile(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
 
 
 def run_execute(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """args: arrays (specs), split (which parallel axis is dealt to two cores; None: one core). blobs: a TPU artifact,
-    then the arrays. Runs the artifact itself: StableHLO on the CPU, the Mosaic body in the NumPy machine. Result:
-    `arrays` specs, or `fault` {code, message}."""
+    """args: arrays (specs), split (which parallel axis is dealt to two cores; None: one core), lazy (copies land at
+    their wait, not at their start). blobs: a TPU artifact, then the arrays. Runs the artifact itself: StableHLO on the
+    CPU, the Mosaic body in the NumPy machine. Result: `arrays` specs, or `fault` {code, message}."""
     from aka.artifact import errors
 
     try:
-        made, _ = _prepared(blobs[0]).run(wire.unpack(args["arrays"], blobs[1:]), args["split"])
+        prepared = _prepared(blobs[0], args.get("lazy", True))
+        made, _ = prepared.run(wire.unpack(args["arrays"], blobs[1:]), args["split"])
     except errors.Unsupported as error:
         return {"fault": {"code": "unsupported_feature", "message": str(error)}}, []
     except errors.MachineFault as error:
@@ -127,11 +128,11 @@ def run_execute(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
 
 
 @functools.lru_cache(maxsize=8)
-def _prepared(artifact: bytes) -> Any:
+def _prepared(artifact: bytes, lazy: bool) -> Any:
     """Compiled once for all input families; only code of ours is kept, and every run starts in fresh memory."""
     from aka.artifact import decode, run
 
-    return run.Prepared(decode.load(artifact))
+    return run.Prepared(decode.load(artifact), lazy=lazy)
 
 
 def run_ghost(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:

@@ -1,7 +1,7 @@
-"""Kernels of manual copies for `x * 2 + 1` and `top half + bottom half`: an honest one, and edits that make it racy.
+"""Kernels of manual copies for `x * 2 + 1`: an honest one, and edits that make it racy.
 
-Each racy one gives the right values wherever copies land when they are waited for, in the order of the waits: as the
-NumPy machine has it. On a chip they may land at any time between start and wait.
+Each racy one gives the right values wherever copies land when they are waited for, in the order of the waits. On a chip
+they may land at any time between start and wait.
 """
 
 from __future__ import annotations

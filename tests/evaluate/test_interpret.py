@@ -25,6 +25,7 @@ from aka.workload.read import read_workload
 
 HOSTILE = Path(__file__).parents[1] / "hostile"
 CLEAN = "interpret mode: no race"
+SLOT, CLEARED, ORDER = RACY
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +50,30 @@ def correctness(evaluation: Evaluation) -> str:
 
 
 def test_a_race_that_leaves_the_values_right_is_rejected(bench: compose.Bench, op: Workload) -> None:
-    evaluation = judged(bench, op, RACY["two_copies_to_one_place"])
+    evaluation = judged(bench, op, RACY[ORDER])
     assert evaluation.verdict == "race"
     assert "candidate.py" in evaluation.gates[-1].evidence, "the model is told which lines race"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in RACY if n != "two_copies_to_one_place"])
-def test_the_other_races_are_rejected(bench: compose.Bench, op: Workload, name: str) -> None:
-    assert judged(bench, op, RACY[name]).verdict == "race"
+def test_a_race_with_a_copy_that_lands_early_is_rejected_in_a_trial(bench: compose.Bench, op: Workload) -> None:
+    """The machine sees it on the artifact itself: nothing that the candidate's own process says is needed."""
+    evaluation = judged(bench, op, RACY[SLOT], final=False)
+    assert evaluation.verdict == "race" and "at their start" in evaluation.gates[-1].message
 
 
 @pytest.mark.slow
-def test_a_block_that_two_cores_write_is_a_race(bench: compose.Bench, op: Workload) -> None:
-    assert judged(bench, op, SHARED_BLOCK).verdict == "race"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("code", [*RACY.values(), SHARED_BLOCK], ids=[*RACY, "shared_block"])
-def test_without_it_they_would_pass(bench: compose.Bench, op: Workload, code: str) -> None:
-    """What the page on interpret mode says that it adds: a trial does without."""
-    assert "comparisons" in correctness(judged(bench, op, code, final=False))
+@pytest.mark.parametrize(
+    ("code", "final", "verdict"),
+    [(RACY[CLEARED], False, "race"), (SHARED_BLOCK, True, "race"), (SHARED_BLOCK, False, ""), (RACY[ORDER], False, "")],
+    ids=["cleared", "shared_block", "shared_block_in_a_trial", "order_in_a_trial"],
+)
+def test_who_sees_what(bench: compose.Bench, op: Workload, code: str, final: bool, verdict: str) -> None:
+    """As the page on interpret mode has it: what the machine cannot see passes in a trial."""
+    evaluation = judged(bench, op, code, final=final)
+    if verdict:
+        assert evaluation.verdict == verdict
+    else:
+        assert "comparisons" in correctness(evaluation)
 
 
 @pytest.mark.slow
