@@ -20,8 +20,9 @@ def check(
     unsafe: Unsafe = False,
     json_: Annotated[bool, typer.Option("--json", help="Print verdict and gates as one JSON object.")] = False,
 ) -> None:
-    """Judge a kernel: static rules, export, structure, VMEM, compile, correctness on inputs that only the judge holds,
-    and its estimated time. The kernel's Python runs in a sandbox; what is judged is the TPU artifact that it exports.
+    """Judge a kernel as the finalist of a run is judged: static rules, export, structure, VMEM, compile, correctness on
+    inputs that only the judge holds, a race detector, its production shapes, and its estimated time. The kernel's Python runs in a sandbox;
+    what is judged is the TPU artifact that it exports.
 
     Exit code 0: accepted; 1: rejected, with the reason. Example: aka check last --op examples/rmsnorm.py
     """
@@ -36,7 +37,7 @@ def check(
         workload = compose.admitted(bench, source)
         candidate = compose.candidate_of(brought, workload, bench.client)
         bench.judge.progress = lambda gate: console.note(f"gate {gate} ...")
-        evaluation = bench.judge.evaluate(workload, candidate)
+        evaluation = bench.judge.check(workload, candidate)
     if json_:
         console.answer_json(_json(evaluation))
     else:

@@ -112,7 +112,7 @@ class Checker:
             held = self.references.get(case, family)
             if held.exactly is None:
                 continue
-            made = self._run("execute", {"split": None, "mxu": "exact"}, artifact, held, patience.cut(EXECUTE_S))
+            made = self._run("execute", {**_on_chip(None), "mxu": "exact"}, artifact, held, patience.cut(EXECUTE_S))
             found = made if isinstance(made, Fault) else numerics.hold(made, held.exactly)
             if isinstance(found, Fault):
                 return compared, found
@@ -137,6 +137,20 @@ class Checker:
                 text = f"the output is right even with {word} in place of what the kernels give"
                 return Fault("work_outside_kernel", f"{text}: it is computed outside them (at {case.label})")
         return None
+
+    def early(self, case: ShapeCase, artifact: bytes, family: str, patience: Patience) -> Fault | None:
+        """With copies that land when they are started: a chip may land them at any time up to their wait, so what is
+        right at the wait must be right at the start."""
+        held = self.references.get(case, family)
+        made = self._run("execute", _on_chip(None, lazy=False), artifact, held, patience.cut(EXECUTE_S))
+        found = made if isinstance(made, Fault) else numerics.hold(made, held.standard)
+        if isinstance(found, numerics.Skip) or (isinstance(found, numerics.Comparison) and found.ok):
+            return None
+        if isinstance(found, Fault) and found.code != "incorrect":
+            return found
+        text = "right where copies land at their wait, wrong where they land at their start: memory is used meanwhile"
+        why = found.message if isinstance(found, Fault) else found.reason
+        return Fault("race", f"{text} (at {case.label})", why)
 
     def production(self, case: ShapeCase, artifact: bytes, patience: Patience) -> tuple[str, Fault | None]:
         """The artifact of a shape of any size, run whole: what was done, in words for the report, and the fault.
@@ -192,6 +206,7 @@ class Checker:
         return wire.unpack(result["arrays"], data)
 
 
-def _on_chip(split: int | None) -> dict[str, Any]:
-    """How the artifact is run: as the chip would, its steps dealt to two cores along this parallel axis."""
-    return {"split": split, "mxu": "bf16"}
+def _on_chip(split: int | None, *, lazy: bool = True) -> dict[str, Any]:
+    """How the artifact is run: as the chip would, its steps dealt to two cores along this parallel axis, and copies
+    that land at their wait."""
+    return {"split": split, "mxu": "bf16", "lazy": lazy}

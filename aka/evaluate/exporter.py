@@ -55,4 +55,11 @@ def _cpu(closed: Any) -> tuple[bytes, str | None]:
         return b"", f"{type(error).__name__}: {error}"[:500]
 
 
-OPS = {"export": run_export}
+def run_interpret(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    """See `aka.evaluate.interpreter`, which is imported when it is needed: most candidates never get there."""
+    from aka.evaluate import interpreter
+
+    return interpreter.run_interpret(args, blobs)
+
+
+OPS = {"export": run_export, "interpret": run_interpret}

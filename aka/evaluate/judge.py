@@ -19,6 +19,8 @@ TRIAL_S = 240.0
 """Seconds for one judgement but a final one, whose candidate has shown already that it can be judged in time."""
 WHOLE_S = 300.0
 """Seconds for the production shapes of a finalist where nothing else limits them."""
+CHECK_S = 600.0
+"""Seconds for a candidate that comes from nowhere and is judged like a final one."""
 
 
 class OfflineJudge:
@@ -51,19 +53,23 @@ class OfflineJudge:
     ) -> Evaluation:
         return self._judge(workload, candidate, final=final, bar_us=bar_us)
 
+    def check(self, workload: Workload, candidate: Candidate) -> Evaluation:
+        """Everything that a finalist has to stand, for a candidate that nobody has seen before."""
+        return self._judge(workload, candidate, final=True, limit_s=CHECK_S)
+
     def profile(self, workload: Workload, candidate: Candidate) -> Evaluation:
         """Everything but the correctness gate: times and profiles of a kernel that somebody wants to look at."""
         return self._judge(workload, candidate, skipped=frozenset({"correctness"}))
 
     def _judge(
         self, workload: Workload, candidate: Candidate, *, final: bool = False, bar_us: float | None = None,
-        skipped: frozenset[str] = frozenset(),
+        skipped: frozenset[str] = frozenset(), limit_s: float | None = None,
     ) -> Evaluation:  # fmt: skip
         judgement = Judgement(
             pool=self._pool, client=self._client, checker=self._checker(workload, final), meter=self._meter,
             workload=workload, chip=self._chip, candidate=candidate, final=final, bar_us=bar_us, whole_s=self.whole_s,
             static_gate=self._static_gate, skipped=skipped, progress=self.progress, compiled=self._compiled,
-            patience=Patience(None if final else self._trial_s),
+            patience=Patience(limit_s if final else self._trial_s),
         )  # fmt: skip
         return judgement.run(sandbox.probe().name)
 

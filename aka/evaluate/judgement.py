@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from aka.errors import WorkerDied, WorkerTimeout
-from aka.evaluate import light, manysteps, static
+from aka.evaluate import interpret, light, manysteps, static
 from aka.evaluate.client import PlannerClient, small_sizes
 from aka.evaluate.correctness import FEW, Checker, Fault, Tally, families_for
 from aka.evaluate.exports import Exports, Failed
@@ -200,6 +200,7 @@ class Judgement:
         many, note = manysteps.find(self._made, self.client, self.workload, self.checker.many_steps)
         if many is not None:
             self._check(many, FEW if many.min_bytes <= LARGE_BYTES else FEW[::2], tally)
+        self._interpret(many, tally)
         if self.final:
             self._production(tally)
         tally.notes = {*(tally.notes or ()), *([note] if note else []), *self.checker.notes()}
@@ -213,10 +214,17 @@ class Judgement:
         if fault is not None:
             raise Failed(fault)
 
-    def _replay(self, case: ShapeCase, tally: Tally) -> None:
-        fault = self.checker.replay(case, self._made.artifacts[case.label], FEW[0], self.patience)
+    def _interpret(self, many: ShapeCase | None, tally: Tally) -> None:
+        """The last of all: it may end the exporter."""
+        fault = interpret.check(self._made, self.checker.references, self.workload, many, tally) if self.final else None
         if fault is not None:
             raise Failed(fault)
+
+    def _replay(self, case: ShapeCase, tally: Tally) -> None:
+        for look in (self.checker.early, self.checker.replay):
+            fault = look(case, self._made.artifacts[case.label], FEW[0], self.patience)
+            if fault is not None:
+                raise Failed(fault)
         tally.notes = {*(tally.notes or ()), "wrong without its kernels, as it must be"}
 
     def _exactly(self, case: ShapeCase, tally: Tally) -> None:

@@ -116,13 +116,14 @@ def run_compile(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any
 
 def run_execute(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """args: arrays (specs), split (which parallel axis is dealt to two cores; None: one core), mxu ("bf16", or "exact":
-    as if the matrix unit rounded nothing). blobs: a TPU artifact, then the arrays. Runs the artifact itself: StableHLO
-    on the CPU, the Mosaic body in the NumPy machine. `rows` says what of the outputs is wanted.
-    Result: `arrays` specs, or `fault` {code, message}."""
+    as if the matrix unit rounded nothing), lazy (copies land at their wait, not at their start). blobs: a TPU artifact,
+    then the arrays. Runs the artifact itself: StableHLO on the CPU, the Mosaic body in the NumPy machine. `rows` says
+    what of the outputs is wanted. Result: `arrays` specs, or `fault` {code, message}."""
     from aka.artifact import errors
 
     try:
-        made, _ = _prepared(blobs[0], args["mxu"]).run(wire.unpack(args["arrays"], blobs[1:]), args["split"])
+        prepared = _prepared(blobs[0], args["mxu"], args["lazy"])
+        made, _ = prepared.run(wire.unpack(args["arrays"], blobs[1:]), args["split"])
     except errors.Unsupported as error:
         return {"fault": {"code": "unsupported_feature", "message": str(error)}}, []
     except errors.MachineFault as error:
@@ -137,11 +138,11 @@ def _taken(arrays: list[Any], args: dict[str, Any]) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=8)
-def _prepared(artifact: bytes, mxu: Any) -> Any:
+def _prepared(artifact: bytes, mxu: Any, lazy: bool) -> Any:
     """Compiled once for all input families; only code of ours is kept, and every run starts in fresh memory."""
     from aka.artifact import decode, run
 
-    return run.Prepared(decode.load(artifact), mxu=mxu)
+    return run.Prepared(decode.load(artifact), mxu=mxu, lazy=lazy)
 
 
 def run_ghost(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
