@@ -21,8 +21,9 @@ def check(
     json_: Annotated[bool, typer.Option("--json", help="Print verdict and gates as one JSON object.")] = False,
 ) -> None:
     """Judge a kernel as the finalist of a run is judged: static rules, export, structure, VMEM, compile, correctness on
-    inputs that only the judge holds, a race detector, its production shapes, and its estimated time. The kernel's Python runs in a sandbox;
-    what is judged is the TPU artifact that it exports.
+    inputs that only the judge holds, a race detector, its production shapes, and its estimated time.
+
+    The kernel's Python runs in a sandbox; what is judged is the TPU artifact that it exports.
 
     Exit code 0: accepted; 1: rejected, with the reason. Example: aka check last --op examples/rmsnorm.py
     """
