@@ -10,7 +10,8 @@ The limit of an element is a sum of:
   50 equal numbers errs by 1e-6, and on a constant row this is all that is left of a normalisation;
 - where the op rounds intermediates to a narrow float, what other draws of these roundings move the row, 4 times: the
   native run is one draw, and a lucky one where the intermediates happen to be round numbers;
-- the smallest normal number of the dtype, for hardware that flushes below it.
+- the smallest normal number of the dtype, for hardware that flushes below it; a row that is itself near it is also
+  given 4 times what the op errs natively in the worst of such rows: how much a sum loses to flushing is luck.
 A row is the last axis. There is no other absolute term, so small outputs are judged by their own size.
 
 `relative` is 5e-5 for float32: 25 times less than the 2^-9 of a bfloat16 rounding on average, and above the 1e-5 that
@@ -35,6 +36,8 @@ _NATIVE, _CHIP, _NUDGED, _DRAWN = 4.0, 2.0, 8.0, 4.0
 _ONE_PASS = 2.0**-7
 # Masks and other fill constants; they say nothing about the size of the ordinary values beside them.
 _FILL = 1e9
+# 4096 times the smallest normal float32: a sum of rows that small may flush at every step.
+_FAINT = 2.0**-114
 # Rows shorter than this are too few elements to tell how far the op errs; see `_pooled`.
 _SHORT_ROW = 16
 
@@ -105,6 +108,8 @@ def limits(
     limit = (form.relative if rtol is None else rtol) * size + form.tiny
     limit += _ROUNDING * scale if atol is None else atol * np.minimum(scale, 1.0)
     limit += _NATIVE * np.maximum(_pooled(error, ordinary, own), np.where(np.isfinite(error), error, 0.0))
+    faint = ordinary & (scale <= _FAINT)
+    limit += _NATIVE * np.where(faint, np.where(faint, error, 0.0).max(initial=0.0), 0.0)
     moves = np.sqrt(np.mean([np.where(ordinary, (n - exact) ** 2, 0.0) for n in nudged], axis=0)) if nudged else None
     if moves is not None:
         pooled = _pooled(moves, ordinary, own)

@@ -86,9 +86,11 @@ def _within(block: jax.Array, first: Any, size: int) -> jax.Array:
 
 
 def _halves(state: jax.Array, dtype: Any) -> jax.Array:
-    """The state as two numbers of eight bits each, one above the other: their sum has sixteen."""
+    """The state as two numbers of eight bits each, one above the other: their sum has sixteen. What is not finite has
+    nothing below it."""
     high = state.astype(jnp.bfloat16).astype(jnp.float32)
-    return jnp.concatenate([high.astype(dtype), (state - high).astype(dtype)], axis=0)
+    low = jnp.where(jnp.abs(high) < jnp.inf, state - high, 0.0)
+    return jnp.concatenate([high.astype(dtype), low.astype(dtype)], axis=0)
 
 
 def _body(

@@ -152,6 +152,16 @@ def test_outputs_are_judged_by_their_own_size(size: float) -> None:
         assert not _judge(wrong, EXACT * size, native).ok  # type: ignore[union-attr]
 
 
+def test_a_faint_row_may_flush_as_much_as_another_one_did() -> None:
+    tiny = 2.0**-126
+    exact = np.array([[40 * tiny], [30 * tiny], [1.0]])
+    native = np.array([[37 * tiny], [30 * tiny], [1.0]], np.float32)  # the second row was lucky
+    flushed, wrong = (np.array([[40 * tiny], [30 * tiny + off * tiny], [1.0]], np.float32) for off in (4, 20))
+    nudged = [[exact * (1 + 1e-7)]]
+    results = [compare([g], [exact], [native], None, ["float32"], nudged=nudged) for g in (flushed, wrong)]
+    assert [isinstance(r, Comparison) and r.ok for r in results] == [True, False]
+
+
 def test_an_op_that_overflows_by_itself_is_excused_or_skipped() -> None:
     exact, native = EXACT.copy(), NATIVE.copy()
     exact[2, 2], native[2, 2] = 1e39, np.inf
