@@ -1,4 +1,4 @@
-"""The judge of the proof: the product's own gates, but no time is taken, and its secret inputs come from a fixed seed."""
+"""The judge of the proof: the product's own gates, but nothing is timed and the secret inputs have a fixed seed."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ sys.path.append(str(HERE.parent / "reference_kernels"))
 from kernel_table import Arg, Fixed, Ints, Listed  # noqa: E402
 
 MAX_SHAPES = 3
-TAIL = '''
+TAIL = """
 
 import jax.random
 
@@ -55,12 +55,12 @@ def create_inputs():
 {make_inputs}
 def workload({names}):
     return reference({names}{statics})
-'''
-MAKE_INPUTS = '''
+"""
+MAKE_INPUTS = """
 def make_inputs(seed, shape):
     return _inputs(seed)
 
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def source_of(file: str) -> str:
     return (LIBRARY / file).read_text()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def faces(file: str) -> tuple[Face, ...]:
     """The faces of a kernel in float32, one for each listed case, and its first case in bfloat16."""
     made = next(kernel for kernel in listed() if kernel.file == file)

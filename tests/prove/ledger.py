@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Ledger:
-    """All answers in the `*.jsonl` files of a folder; new ones go to the file `name`. Not for two writers of one name."""
+    """All answers in the `*.jsonl` files of a folder; new ones go to the file `name`, which is no other's."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,13 +19,17 @@ def _narrowed(x):
     return x.astype(jnp.bfloat16).astype(jnp.float32) if x.dtype == jnp.float32 else x
 """
 """What the dtype fault calls: an array that is not float32 stays as it is, and then the mutant is equal."""
-REDUCTIONS = frozenset({"sum", "max", "min", "mean", "prod", "any", "all", "cumsum", "argmax", "flip", "stack", "concatenate"})
+REDUCTIONS = frozenset(
+    {"sum", "max", "min", "mean", "prod", "any", "all", "cumsum", "argmax", "flip", "stack", "concatenate"}
+)
 FUNCTIONS = {
     "exp": "exp2", "exp2": "exp", "log": "log2", "log2": "log", "rsqrt": "sqrt", "sqrt": "rsqrt", "sin": "cos",
     "cos": "sin", "tanh": "sin", "floor": "ceil", "ceil": "floor", "round": "floor", "abs": "negative", "erf": "tanh",
     "logistic": "tanh", "sigmoid": "tanh", "silu": "sigmoid",
 }  # fmt: skip
-COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}  # fmt: skip
+COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+}  # fmt: skip
 ONE_SIDED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 DROPPED = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitAnd, ast.BitOr)
 FILLS = frozenset({"zeros_like", "full_like", "zeros", "full", "ones_like", "ones"})
@@ -107,7 +112,13 @@ def places(tree: ast.Module) -> list[ast.AST]:
     """The nodes of everything that runs on the chip: kernel bodies with what they call, and index maps."""
     tops = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
     maps = _index_maps(tree)
-    names = {n.id for call in _calls(tree, "pallas_call") for a in call.args[:1] for n in ast.walk(a) if isinstance(n, ast.Name)}
+    names = {
+        n.id
+        for call in _calls(tree, "pallas_call")
+        for a in call.args[:1]
+        for n in ast.walk(a)
+        if isinstance(n, ast.Name)
+    }
     names |= {n.id for m in maps for n in ast.walk(m) if isinstance(n, ast.Name)}
     todo, found = [n for n in names if n in tops], dict[str, ast.FunctionDef]()
     while todo:
@@ -183,17 +194,21 @@ def index_map(node: ast.AST) -> Iterator[Edit]:
     """An index one too small, the ids of the grid swapped, or an axis held at its first block."""
     if not getattr(node, "is_index_map", False):
         return
-    body = node.body if isinstance(node, ast.Lambda) else next((s.value for s in node.body if isinstance(s, ast.Return)), None)  # type: ignore[attr-defined]
+    body = (
+        node.body
+        if isinstance(node, ast.Lambda)
+        else next((s.value for s in node.body if isinstance(s, ast.Return)), None)
+    )  # type: ignore[attr-defined]
     if not isinstance(body, ast.Tuple):
         return
     moving = [e for e in body.elts if not isinstance(e, ast.Constant)]
     for element in moving:
         yield Edit("index_map_off_by_one", element, f"jnp.maximum(({ast.unparse(element)}) - 1, 0)")
         yield Edit("index_map_held", element, "0")
-    for i, j in ((i, j) for i in range(len(body.elts)) for j in range(i) if body.elts[i] in moving and body.elts[j] in moving):
+    for i, j in itertools.combinations([body.elts.index(e) for e in moving], 2):
         swapped = list(body.elts)
         swapped[i], swapped[j] = body.elts[j], body.elts[i]
-        yield Edit("index_map_swapped", body, ast.unparse(ast.Tuple(swapped, ast.Load())).strip("()"))
+        yield Edit("index_map_swapped", body, ast.unparse(ast.Tuple(swapped, ast.Load()))[1:-1])
 
 
 def dropped_init(node: ast.AST) -> Iterator[Edit]:
@@ -221,7 +236,8 @@ def swapped(node: ast.AST) -> Iterator[Edit]:
 def unmasked(node: ast.AST) -> Iterator[Edit]:
     """A `where` that lets everything pass."""
     if isinstance(node, ast.Call) and _called(node) == "where":
-        yield Edit("unmasked", node, f"jnp.where(({ast.unparse(node.args[0])}) | True, {ast.unparse(node.args[1])}, {ast.unparse(node.args[2])})")
+        condition, *branches = map(ast.unparse, node.args)
+        yield Edit("unmasked", node, f"jnp.where(({condition}) | True, {', '.join(branches)})")
 
 
 def narrowed(node: ast.AST) -> Iterator[Edit]:
@@ -237,7 +253,9 @@ def narrowed(node: ast.AST) -> Iterator[Edit]:
 def compared(node: ast.AST) -> Iterator[Edit]:
     """`<` as `<=`, `==` as `!=`, and back."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARED:
-        yield Edit("compared", node, ast.unparse(ast.Compare(node.left, [COMPARED[type(node.ops[0])]()], node.comparators)))
+        yield Edit(
+            "compared", node, ast.unparse(ast.Compare(node.left, [COMPARED[type(node.ops[0])]()], node.comparators))
+        )
 
 
 def extreme(node: ast.AST) -> Iterator[Edit]:
@@ -259,7 +277,11 @@ def function(node: ast.AST) -> Iterator[Edit]:
     """Another elementary function, or a sign that is lost."""
     if isinstance(node, ast.Attribute) and node.attr in FUNCTIONS and ast.unparse(node.value) in ("jnp", "lax"):
         yield Edit("function", node, f"jnp.{FUNCTIONS[node.attr]}" if node.attr != "rsqrt" else "jnp.sqrt")
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant | ast.Attribute):
+    if (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and not isinstance(node.operand, ast.Constant | ast.Attribute)
+    ):
         yield Edit("function", node, ast.unparse(node.operand))
 
 
@@ -294,4 +316,8 @@ def _integer(node: ast.AST) -> int | None:
 def _is_last(condition: ast.expr) -> bool:
     """`step == steps - 1`, `step == last`: the end of a reduction."""
     text = ast.unparse(condition)
-    return isinstance(condition, ast.Compare) and isinstance(condition.ops[0], ast.Eq) and ("last" in text or "steps - 1" in text or "num_programs" in text)
+    return (
+        isinstance(condition, ast.Compare)
+        and isinstance(condition.ops[0], ast.Eq)
+        and ("last" in text or "steps - 1" in text or "num_programs" in text)
+    )

@@ -18,6 +18,7 @@ from mutants import Mutant, chosen, mutants
 
 from aka.types import Evaluation
 
+ACCEPTED, AS_ORIGINAL = "ACCEPT", "like its original"
 COUNTED = 15
 """Mutants that count, of each kernel that has so many."""
 BEFORE = frozenset({"static", "export"})
@@ -37,11 +38,21 @@ class Trials:
         made = mutants(file, source_of(file))
         counted = 0
         for mutant in chosen(made, len(made)):
-            answer = self.mutant(mutant)
+            answer = self._held_to_original(self.mutant(mutant))
             counted += answer["counts"]
             yield answer
             if counted == count:
                 return
+
+    def _held_to_original(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Where the kernel itself is rejected, a mutant that falls on the same ground does not count."""
+        if not answer["counts"]:
+            return answer
+        face = next(f for f in faces(answer["file"]) if f.name == answer["face"])
+        original = self.original(face)
+        if original["verdict"] == ACCEPTED or _ground(original) != _ground(answer):
+            return answer
+        return {**answer, "counts": False, "verdict": AS_ORIGINAL}
 
     def mutant(self, mutant: Mutant) -> dict[str, Any]:
         key = hashes.of("mutant", self.judge, *_identity(mutant))
@@ -87,6 +98,11 @@ class Trials:
         return self.ledger.known[key]
 
 
+def _ground(answer: dict[str, Any]) -> str:
+    """The gate, and the shape and the family of inputs, at which it was rejected."""
+    return f"{answer['gate']} {answer['message'].partition('(at ')[2]}"
+
+
 def _told(evaluation: Evaluation) -> dict[str, Any]:
     gate = evaluation.gates[-1]
     seconds = round(sum(g.seconds for g in evaluation.gates), 2)
@@ -108,7 +124,7 @@ def _identity(mutant: Mutant) -> tuple[str, ...]:
     return mutant.id, mutant.now, _matter(mutant.file)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _matter(file: str) -> str:
     """A hash over the kernel and all that its faces make of it."""
     return hashes.of(hashes.of_text(source_of(file)), *(hashes.of_text(f.op) + f.call for f in faces(file)))

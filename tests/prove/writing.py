@@ -11,11 +11,12 @@ from typing import Any
 
 import hashes
 from faces import listed, source_of
+from trials import ACCEPTED, AS_ORIGINAL
 
 HERE = Path(__file__).resolve().parent
 TABLE, EXPLAINED, PAGE = HERE / "table.json", HERE / "explained.json", HERE.parents[1] / "docs" / "proof.md"
 PACKAGES = ("jax", "jaxlib", "libtpu", "numpy", "hypothesis")
-ACCEPTED = "ACCEPT"
+COUNTS = ("counted", "rejected", "equal", "stillborn", AS_ORIGINAL)
 Answer = dict[str, Any]
 
 
@@ -36,27 +37,35 @@ def summary(answers: Sequence[Answer], judge: str, date: str) -> dict[str, Any]:
     """What table.json holds."""
     mutants = [a for a in answers if a["kind"] == "mutant"]
     counted = [m for m in mutants if m["counts"]]
-    honest = [a for a in answers if a["kind"] == "honest"]
-    files = [made.file for made in listed()]
     return {
         "date": date,
         "versions": {name: metadata.version(name) for name in PACKAGES},
         "judge": judge,
         "mutants": _counts(mutants),
         "verdicts": dict(Counter(m["verdict"] for m in counted).most_common()),
-        "kernels": {
-            file: {"hash": hashes.of_text(source_of(file)), **_counts([m for m in mutants if m["file"] == file])}
-            for file in files
-        },
-        "operators": {op: _counts([m for m in mutants if m["operator"] == op]) for op in sorted({m["operator"] for m in mutants})},
+        "kernels": {made.file: _kernel(made.file, mutants) for made in listed()},
+        "operators": {name: _counts([m for m in mutants if m["operator"] == name]) for name in _operators(mutants)},
         "survivors": [_survivor(m) for m in counted if m["verdict"] == ACCEPTED],
         "originals_rejected": [a["id"] for a in answers if a["kind"] == "original" and a["verdict"] != ACCEPTED],
-        "honest": {
-            "judged": len(honest),
-            "kinds": dict(sorted(Counter(h["form"] for h in honest).items())),
-            "false_rejects": [{k: h[k] for k in ("id", "verdict", "message")} for h in honest if h["verdict"] != ACCEPTED],
-        },
-    }  # fmt: skip
+        "honest": _honest([a for a in answers if a["kind"] == "honest"]),
+    }
+
+
+def _kernel(file: str, mutants: Sequence[Answer]) -> dict[str, Any]:
+    return {"hash": hashes.of_text(source_of(file)), **_counts([m for m in mutants if m["file"] == file])}
+
+
+def _operators(mutants: Sequence[Answer]) -> list[str]:
+    return sorted({m["operator"] for m in mutants})
+
+
+def _honest(answers: Sequence[Answer]) -> dict[str, Any]:
+    rejected = [a for a in answers if a["verdict"] != ACCEPTED]
+    return {
+        "judged": len(answers),
+        "kinds": dict(sorted(Counter(a["form"] for a in answers).items())),
+        "false_rejects": [{name: a[name] for name in ("id", "verdict", "message")} for a in rejected],
+    }
 
 
 def _counts(mutants: Sequence[Answer]) -> dict[str, int]:
@@ -65,7 +74,8 @@ def _counts(mutants: Sequence[Answer]) -> dict[str, int]:
         "counted": len(counted),
         "rejected": sum(m["verdict"] != ACCEPTED for m in counted),
         "equal": sum(m["verdict"] == "equal" for m in mutants),
-        "stillborn": sum(not m["counts"] and m["verdict"] != "equal" for m in mutants),
+        "stillborn": sum(not m["counts"] and m["verdict"] not in ("equal", AS_ORIGINAL) for m in mutants),
+        AS_ORIGINAL: sum(m["verdict"] == AS_ORIGINAL for m in mutants),
     }
 
 
@@ -73,47 +83,67 @@ def _survivor(mutant: Answer) -> dict[str, str]:
     return {name: mutant[name] for name in ("id", "face", "was", "now")}
 
 
-def page(table: dict[str, Any], explained: dict[str, str]) -> str:
-    """docs/proof.md."""
-    all_, honest = table["mutants"], table["honest"]
-    share = 100 * all_["rejected"] / max(1, all_["counted"])
-    versions = ", ".join(f"{name} {version}" for name, version in table["versions"].items())
-    return f"""# The judge, tried on mutants and on honest kernels
+PAGE_TEXT = """# The judge, tried on mutants and on honest kernels
 
-Written by `make prove` on {table["date"]} with {versions}; the judge's hash is `{table["judge"]}`. Do not edit it by hand:
-`tests/prove/table.json` holds the same figures, and a test fails when the judge or a kernel is no longer the one that was
-tried.
+Written by `make prove` on {date} with {versions}; the judge's hash is `{judge}`. Do not edit it by hand:
+`tests/prove/table.json` holds the same figures, and a test fails when the judge or a kernel is no longer the one that
+was tried.
 
-**{all_["rejected"]} of {all_["counted"]} mutants rejected ({share:.1f} %). {len(honest["false_rejects"])} of {honest["judged"]} honest kernels rejected.**
+**{rejected} of {counted} mutants rejected ({share:.1f} %). {false} of {judged} honest kernels rejected.**
 
-A mutant is a reference kernel with one fault, made by machine from its syntax tree. It counts if it exports for the TPU and
-its artifact differs from the kernel's own: {all_["equal"]} were equal to it, {all_["stillborn"]} did not trace or returned other shapes, and neither
-are counted. Each is judged by the kernel's own `reference`, by every gate but performance, at sizes at which the grid takes
-several steps. Of each kernel up to {max(k["counted"] for k in table["kernels"].values())} mutants count, the operators in turn, in an order that only hashes decide.
+A mutant is a reference kernel with one fault, made by machine from its syntax tree. It counts if it exports for the
+TPU and its artifact differs from the kernel's own: {equal} were equal to it, {stillborn} did not trace or returned
+other shapes, and neither are counted. Each is judged by the kernel's own `reference`, by every gate but performance, at
+sizes at which the grid takes several steps. {rejected_originals}Of each kernel up to {most} mutants count, the operators in turn, in an
+order that only hashes decide.
 
 An honest kernel is a random small workload with a Pallas kernel that is right by construction, drawn by hypothesis:
-{_listed(honest["kinds"])}.
+{kinds}.
 
 ## Rejected by which verdict
 
-{_rows(("verdict", "mutants"), ((v, n) for v, n in table["verdicts"].items() if v != ACCEPTED))}
+{by_verdict}
 
 ## By operator
 
-{_rows(("operator", "counted", "rejected", "equal", "stillborn"), _count_rows(table["operators"]))}
+{by_operator}
 
 ## By kernel
 
-{_rows(("kernel", "counted", "rejected", "equal", "stillborn"), _count_rows(table["kernels"]))}
+{by_kernel}
 
 ## Survivors
 
-{_rows(("mutant", "was", "is", "why it is accepted"), (_told(s, explained) for s in table["survivors"])) if table["survivors"] else "None."}
-{_rejects(honest["false_rejects"])}"""
+{survivors}
+"""
+
+
+def page(table: dict[str, Any], explained: dict[str, str]) -> str:
+    """docs/proof.md."""
+    made, honest = table["mutants"], table["honest"]
+    told = [_told(s, explained) for s in table["survivors"]]
+    text = PAGE_TEXT.format(
+        **made, date=table["date"], versions=", ".join(f"{n} {v}" for n, v in table["versions"].items()),
+        judge=table["judge"], share=100 * made["rejected"] / max(1, made["counted"]),
+        rejected_originals=_originals(table["originals_rejected"]), false=len(honest["false_rejects"]), judged=honest["judged"], kinds=_listed(honest["kinds"]),
+        most=max(kernel["counted"] for kernel in table["kernels"].values()),
+        by_verdict=_rows(("verdict", "mutants"), ((v, n) for v, n in table["verdicts"].items() if v != ACCEPTED)),
+        by_operator=_rows(("operator", *COUNTS), _count_rows(table["operators"])),
+        by_kernel=_rows(("kernel", *COUNTS), _count_rows(table["kernels"])),
+        survivors=_rows(("mutant", "was", "is", "why it is accepted"), told) if told else "None.",
+    )  # fmt: skip
+    return text + _rejects(honest["false_rejects"])
+
+
+def _originals(rejected: Sequence[str]) -> str:
+    if not rejected:
+        return ""
+    text = "**The judge rejects kernels themselves**: a mutant of these that falls on the same ground is not counted:"
+    return f"{text} {', '.join(f'`{name}`' for name in rejected)}. "
 
 
 def _count_rows(groups: dict[str, dict[str, Any]]) -> Iterable[tuple[object, ...]]:
-    return ((name, g["counted"], g["rejected"], g["equal"], g["stillborn"]) for name, g in groups.items())
+    return ((name, *(group[count] for count in COUNTS)) for name, group in groups.items())
 
 
 def _told(survivor: dict[str, str], explained: dict[str, str]) -> tuple[object, ...]:
