@@ -3,7 +3,7 @@
 A face is one listed case of a kernel (`kernels_<group>.py` in tests/reference_kernels): its statics and its tunables.
 The sizes of the case give every grid axis two steps or more, three on a reduction axis, so that the workload needs no
 other shape for that; the sizes of the other cases and the small ones, which no block divides, stand beside them. A
-mutant is judged at the first face at which its artifact differs from the original's.
+mutant is judged at the faces at which its artifact differs from the original's, up to the first that rejects it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -66,11 +67,18 @@ class Trials:
             return self.ledger.add(key, **about, counts=False, verdict=artifacts.STILLBORN)
         return self._judged(key, about, mutant, face)
 
-    def _judged(self, key: str, about: dict[str, Any], mutant: Mutant, face: str) -> dict[str, Any]:
-        found = next(f for f in faces(mutant.file) if f.name == face)
-        evaluation = self.court.judge(found.op, found.name, found.candidate(mutant.source))
-        about |= {"face": face, "was": mutant.was, "now": mutant.now}
-        return self.ledger.add(key, **about, counts=evaluation.gates[-1].gate not in BEFORE, **_told(evaluation))
+    def _judged(self, key: str, about: dict[str, Any], mutant: Mutant, first: str) -> dict[str, Any]:
+        """At the `first` face, and where it is accepted at the further ones: what is edited may be idle at some."""
+        about |= {"was": mutant.was, "now": mutant.now}
+        answer = {"counts": False, "verdict": artifacts.STILLBORN}
+        for face in itertools.dropwhile(lambda f: f.name != first, faces(mutant.file)):
+            if face.name == first or _difference(mutant, face) is None:
+                evaluation = self.court.judge(face.op, face.name, face.candidate(mutant.source))
+                counts = evaluation.gates[-1].gate not in BEFORE
+                answer = {"face": face.name, "counts": counts, **_told(evaluation)}
+                if not evaluation.accepted:
+                    break
+        return self.ledger.add(key, **about, **answer)
 
     def _face(self, mutant: Mutant) -> str | None:
         """The first face at which the mutant is another program; None if it is at none, STILLBORN if it is none."""
@@ -110,14 +118,15 @@ def _told(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _differing(mutant: Mutant) -> str | None:
-    original = source_of(mutant.file)
     for face in faces(mutant.file):
-        found = artifacts.difference(face.op, face.candidate(original), face.candidate(mutant.source))
-        if found is None:
-            return face.name
-        if found == artifacts.STILLBORN:
-            return found
+        found = _difference(mutant, face)
+        if found != artifacts.EQUAL:
+            return found or face.name
     return None
+
+
+def _difference(mutant: Mutant, face: Face) -> str | None:
+    return artifacts.difference(face.op, face.candidate(source_of(mutant.file)), face.candidate(mutant.source))
 
 
 def _identity(mutant: Mutant) -> tuple[str, ...]:

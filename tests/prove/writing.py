@@ -94,8 +94,9 @@ was tried.
 A mutant is a reference kernel with one fault, made by machine from its syntax tree. It counts if it exports for the
 TPU and its artifact differs from the kernel's own: {equal} were equal to it, {stillborn} did not trace or returned
 other shapes, and neither are counted. Each is judged by the kernel's own `reference`, by every gate but performance, at
-sizes at which the grid takes several steps. {rejected_originals}Of each kernel up to {most} mutants count, the operators in turn, in an
-order that only hashes decide.
+sizes at which the grid takes several steps; one that is accepted is judged by the kernel's other listed cases too,
+since what was edited may be idle in one of them. Of each kernel up to {most} mutants count, the operators in turn, in
+an order that only hashes decide. {rejected_originals}
 
 An honest kernel is a random small workload with a Pallas kernel that is right by construction, drawn by hypothesis:
 {kinds}.
@@ -123,9 +124,11 @@ def page(table: dict[str, Any], explained: dict[str, str]) -> str:
     made, honest = table["mutants"], table["honest"]
     told = [_told(s, explained) for s in table["survivors"]]
     text = PAGE_TEXT.format(
-        **made, date=table["date"], versions=", ".join(f"{n} {v}" for n, v in table["versions"].items()),
+        **{name.replace(" ", "_"): number for name, number in made.items()}, date=table["date"],
+        versions=", ".join(f"{n} {v}" for n, v in table["versions"].items()),
         judge=table["judge"], share=100 * made["rejected"] / max(1, made["counted"]),
-        rejected_originals=_originals(table["originals_rejected"]), false=len(honest["false_rejects"]), judged=honest["judged"], kinds=_listed(honest["kinds"]),
+        rejected_originals=_originals(table["originals_rejected"]),
+        false=len(honest["false_rejects"]), judged=honest["judged"], kinds=_listed(honest["kinds"]),
         most=max(kernel["counted"] for kernel in table["kernels"].values()),
         by_verdict=_rows(("verdict", "mutants"), ((v, n) for v, n in table["verdicts"].items() if v != ACCEPTED)),
         by_operator=_rows(("operator", *COUNTS), _count_rows(table["operators"])),
@@ -139,7 +142,7 @@ def _originals(rejected: Sequence[str]) -> str:
     if not rejected:
         return ""
     text = "**The judge rejects kernels themselves**: a mutant of these that falls on the same ground is not counted:"
-    return f"{text} {', '.join(f'`{name}`' for name in rejected)}. "
+    return f"{text} {', '.join(f'`{name}`' for name in rejected)}."
 
 
 def _count_rows(groups: dict[str, dict[str, Any]]) -> Iterable[tuple[object, ...]]:
