@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import artifacts
 import pytest
@@ -18,10 +20,8 @@ from faces import faces, listed, source_of  # noqa: E402
 from honest import Example, any_kind, examples  # noqa: E402
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from ledger import Ledger  # noqa: E402
-from mutants import Mutant, chosen, mutants  # noqa: E402
-from trials import COUNTED  # noqa: E402
-
-from aka.types import Evaluation  # noqa: E402
+from mutants import chosen, mutants  # noqa: E402
+from trials import ACCEPTED, COUNTED, Trials  # noqa: E402
 
 SAMPLED_KERNELS, SAMPLED_EACH, SAMPLED_HONEST, SEED = 8, 2, 12, "sample"
 TINY = '''"""A tiny kernel."""
@@ -159,8 +159,8 @@ def test_an_equal_mutant_is_told_by_its_artifact() -> None:
     assert told == [artifacts.EQUAL, None, artifacts.STILLBORN]
 
 
-def test_a_ledger_outlives_a_torn_line(tmp_path: object) -> None:
-    folder = tmp_path / "ledger"  # type: ignore[operator]
+def test_a_ledger_outlives_a_torn_line(tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
     Ledger(folder, "a").add("one", verdict="incorrect")
     with (folder / "a.jsonl").open("a") as file:
         file.write('{"key": "two", "verd')
@@ -174,26 +174,19 @@ def judge() -> Iterator[Court]:
 
 
 @pytest.mark.slow
-def test_sampled_mutants_are_rejected_or_known(judge: Court) -> None:
+def test_sampled_mutants_are_rejected_or_known(judge: Court, tmp_path: Path) -> None:
     """Two mutants of each of some kernels, in another order than that of the proof."""
+    trials = Trials(judge, Ledger(tmp_path, "sample"), "sample")
     kernels = listed()[:: len(listed()) // SAMPLED_KERNELS][:SAMPLED_KERNELS]
-    accepted = [m.id for made in kernels for m in _sampled(made.file) if judged(judge, m).accepted]
-    assert set(accepted) <= set(writing.explanations())
+    answers = [answer for made in kernels for answer in _sampled(trials, made.file)]
+    assert len(answers) == SAMPLED_KERNELS * SAMPLED_EACH
+    assert {a["id"] for a in answers if a["verdict"] == ACCEPTED} <= set(writing.explanations())
 
 
-def _sampled(file: str) -> list[Mutant]:
-    """The first in a seeded order that are other programs than the kernel."""
-    source, face = source_of(file), faces(file)[0]
-    ordered = chosen(mutants(file, source), 40, SEED)
-    apart = (
-        m for m in ordered if artifacts.difference(face.op, face.candidate(source), face.candidate(m.source)) is None
-    )
-    return list(itertools.islice(apart, SAMPLED_EACH))
-
-
-def judged(judge: Court, mutant: Mutant) -> Evaluation:
-    face = faces(mutant.file)[0]
-    return judge.judge(face.op, face.name, face.candidate(mutant.source))
+def _sampled(trials: Trials, file: str) -> list[dict[str, Any]]:
+    """Answers on the first in a seeded order that count."""
+    answers = map(trials.mutant, chosen(mutants(file, source_of(file)), 40, SEED))
+    return list(itertools.islice((a for a in answers if a["counts"]), SAMPLED_EACH))
 
 
 @pytest.mark.slow
