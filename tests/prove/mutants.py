@@ -1,7 +1,8 @@
 """Single faults of a reference kernel, made from its syntax tree: each edits one place of what runs on the chip.
 
 Edited are the functions that pallas_call runs, those that they call, and index maps; never `reference`, nor the
-arithmetic of VMEM and search spaces. An edit replaces the text of one node, so every other line stays as it is. The
+arithmetic of VMEM and search spaces, nor the tests by which Python chooses a form while it traces: both forms are right
+as often as not. An edit replaces the text of one node, so every other line stays as it is. The
 order is that of the file, and an id tells file, operator, line and number: `softmax/row_blocks.py:axis:63:0`.
 """
 
@@ -32,6 +33,7 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }  # fmt: skip
 ONE_SIDED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 DROPPED = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitAnd, ast.BitOr)
+SKIPPED = ("annotation", "returns", "args", "test")
 FILLS = frozenset({"zeros_like", "full_like", "zeros", "full", "ones_like", "ones"})
 
 
@@ -131,10 +133,10 @@ def places(tree: ast.Module) -> list[ast.AST]:
 
 
 def _own(root: ast.AST) -> Iterator[ast.AST]:
-    """A node and all below it but annotations, docstrings and default arguments; lambdas of index maps are marked."""
+    """A node and all below it but annotations, arguments, and what decides when Python traces it."""
     yield root
     for name, value in ast.iter_fields(root):
-        if name in ("annotation", "returns", "args") and not isinstance(root, ast.Call):
+        if name in SKIPPED and not isinstance(root, ast.Call):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
