@@ -1,6 +1,7 @@
 # make demo   set up, then optimize an example end to end        make test   set up, then the quick tests
 # make check  lint, types, quick tests                           make slow   the tests that take minutes
-.PHONY: setup demo test check lint types slow bench clean
+# make prove  the judge against 600 mutants and 300 honest kernels (an hour; goes on where it was stopped)
+.PHONY: setup demo test check lint types slow prove bench clean
 PYTHON ?= python3
 BIN := .venv/bin
 # Tests of one process each that measure no time: two at once.
@@ -30,6 +31,9 @@ types: setup
 slow: setup
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal $(TOGETHER)
 	$(BIN)/python -m pytest -m slow $(addprefix --ignore=,$(TOGETHER))
+
+prove: setup
+	$(BIN)/python tests/prove/prove.py
 
 bench: setup
 	$(BIN)/python benchmarks/start.py
