@@ -125,7 +125,7 @@ def reply(values: Any, races: int = 0, said: str = "") -> Answer:
 def checked(answer: Answer | Exception) -> tuple[Fault | None, str]:
     worker = Answering(answer)
     made = Exports(cast(Pool, None), cast(Worker, worker), "v5e", "", Patience())
-    made._facts["only"] = ArtifactFacts((KernelFacts("k", (3,), (), (), 0, None, False),), (), (), 0, (True,))
+    made._facts["only"] = ArtifactFacts((KernelFacts("k", (3,), (), (), 0, None, False),), (), (), 0, (True,), 1024)
     workload = Workload("double", "", "", (CASE,), (CASE,), {}, (), ("x",))
     tally = Tally()
     fault = interpret.check(made, cast(References, Doubling()), workload, None, tally)
