@@ -17,6 +17,9 @@ def check(
     ],
     op: Annotated[Path, typer.Option(help="The workload file that it must compute.")],
     chip: Annotated[str | None, typer.Option(help="v4, v5e, v5p, v6e or tpu7x (default v5e).")] = None,
+    production_s: Annotated[
+        float, typer.Option(min=0, help="Seconds for a run at the production shapes; what takes longer is said.")
+    ] = 120.0,
     unsafe: Unsafe = False,
     json_: Annotated[bool, typer.Option("--json", help="Print verdict and gates as one JSON object.")] = False,
 ) -> None:
@@ -37,6 +40,7 @@ def check(
     with compose.bench(settings.chip, settings.sandbox, unsafe=unsafe) as bench:
         workload = compose.admitted(bench, source)
         candidate = compose.candidate_of(brought, workload, bench.client)
+        bench.judge.whole_s = production_s
         bench.judge.progress = lambda gate: console.note(f"gate {gate} ...")
         evaluation = bench.judge.check(workload, candidate)
     if json_:

@@ -158,6 +158,7 @@ class Checker:
         What this machine cannot hold, or not in time, is no fault of the kernel; the words say so.
         """
         try:
+            patience.cut(math.inf)
             held = self.references.production(case, patience)
             how = {**_on_chip(None), "rows": held.rows}
             made = self._run("execute", how, artifact, held, patience.cut(math.inf))

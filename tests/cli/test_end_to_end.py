@@ -120,7 +120,8 @@ def test_profile_tells_what_bounds_a_kernel(runs: Runs) -> None:
 
 
 def check_accepted(runs: Runs, kernel: Path, name: str, chip: str) -> None:
-    judged = answer(runs.aka("check", kernel, "--op", example(name), "--chip", chip, "--json", timeout_s=700))
+    how = ("--op", example(name), "--chip", chip, "--production-s", "10", "--json")
+    judged = answer(runs.aka("check", kernel, *how, timeout_s=700))
     assert judged["verdict"] == "ACCEPT" and judged["chip"] == chip
     assert [(gate["gate"], gate["passed"]) for gate in judged["gates"]] == [(gate, True) for gate in GATES]
 
