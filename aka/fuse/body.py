@@ -259,6 +259,10 @@ class Body:
         dtypes = [graph.values[i].dtype if isinstance(i, int) else i.dtype for i in node.inputs]
         operands = [self.to(locals_[i], target) if isinstance(i, int) else self.scalar(i) for i in node.inputs]
         text = phrases.phrase(node.op, operands, node.params[0], dtypes)
+        if node.op == "pow" and not target:
+            # libtpu fails to legalize math.powf on scalars, and takes it on vectors.
+            vector = phrases.phrase(node.op, [f"jnp.full((1, 1), {operands[0]})", operands[1]], node.params[0], dtypes)
+            text = f"jnp.max({vector})"
         if node.op == "div" and "float" in dtypes[1] and self._is_narrow(node.inputs[1], target):
             # One division for each row and a product for each element: dividing takes ten operations.
             text = f"{operands[0]} * (1.0 / {operands[1]})"
