@@ -401,4 +401,5 @@ CASES = [
             [((1, 40, 256), F32), ((1, 40), "int32"), ((3, 256), F32)],
         ],
     ),
+    Case("bias_corrected", lambda m, t: m / (1 - 0.9 ** (t + 1).astype(F32)), [[*s, ((), I32)] for s in ROWS], top=9),
 ]

@@ -118,3 +118,9 @@ def test_counts_over_more_rows_than_fit_are_cut_behind_the_choice() -> None:
     ]
     found, refused = templates([jax.make_jaxpr(hits)(*a) for a in avals], ["logits", "labels"], {}, MACHINE, "hits")
     assert found and found[0].name.startswith("2-kernels"), refused
+
+
+def test_a_scalars_power_is_a_vectors() -> None:
+    """libtpu 0.0.42.1 fails to legalize `math.powf` on scalars."""
+    found, refused = found_for("bias_corrected")
+    assert found and "jnp.power(jnp.full((1, 1), 0.9), " in found[0].source, refused
