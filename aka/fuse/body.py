@@ -21,6 +21,8 @@ from aka.fuse.sizes import NoFit, Sizes, is_unit
 
 PASSED = LAYOUT - {"reshape"}
 """Operations that need no line: a value keeps its slots, and whoever reads it looks axes up by name."""
+ON_VECTORS = frozenset({"pow", "cbrt"})
+"""Operations spelled by a power, which libtpu compiles on vectors only: "failed to legalize math.powf" on scalars."""
 
 
 @dataclass
@@ -258,11 +260,12 @@ class Body:
         target = self._target(node, list(locals_.values()))
         dtypes = [graph.values[i].dtype if isinstance(i, int) else i.dtype for i in node.inputs]
         operands = [self.to(locals_[i], target) if isinstance(i, int) else self.scalar(i) for i in node.inputs]
+        alone = node.op in ON_VECTORS and not target
+        if alone:
+            operands[0] = f"jnp.full((1, 1), {operands[0]})"
         text = phrases.phrase(node.op, operands, node.params[0], dtypes)
-        if node.op == "pow" and not target:
-            # libtpu fails to legalize math.powf on scalars, and takes it on vectors.
-            vector = phrases.phrase(node.op, [f"jnp.full((1, 1), {operands[0]})", operands[1]], node.params[0], dtypes)
-            text = f"jnp.max({vector})"
+        if alone:
+            text = f"({text})[0, 0]"
         if node.op == "div" and "float" in dtypes[1] and self._is_narrow(node.inputs[1], target):
             # One division for each row and a product for each element: dividing takes ten operations.
             text = f"{operands[0]} * (1.0 / {operands[1]})"

@@ -402,4 +402,5 @@ CASES = [
         ],
     ),
     Case("bias_corrected", lambda m, t: m / (1 - 0.9 ** (t + 1).astype(F32)), [[*s, ((), I32)] for s in ROWS], top=9),
+    Case("cube_root_scaled", lambda x, t: x * jnp.cbrt(t), [[*s, ((), F32)] for s in ROWS]),
 ]

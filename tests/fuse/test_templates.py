@@ -120,7 +120,14 @@ def test_counts_over_more_rows_than_fit_are_cut_behind_the_choice() -> None:
     assert found and found[0].name.startswith("2-kernels"), refused
 
 
-def test_a_scalars_power_is_a_vectors() -> None:
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("bias_corrected", "jnp.power(jnp.full((1, 1), 0.9), "),
+        ("cube_root_scaled", "jnp.power(jnp.abs(jnp.full((1, 1), "),
+    ],
+)
+def test_a_scalars_power_is_a_vectors(name: str, spelled: str) -> None:
     """libtpu 0.0.42.1 fails to legalize `math.powf` on scalars."""
-    found, refused = found_for("bias_corrected")
-    assert found and "jnp.power(jnp.full((1, 1), 0.9), " in found[0].source, refused
+    found, refused = found_for(name)
+    assert found and spelled in found[0].source, refused
