@@ -12,6 +12,10 @@ from aka.evaluate.references import Array, References
 from aka.types import Workload
 
 FAMILIES = ("normal", "x100", "offset")
+KEPT = (
+    " (so are the inputs: the judge keeps scalars, and arrays of a handful of distinct values, as create_inputs makes "
+    "them; give it random ones)"
+)
 
 
 def named(workload: Workload, references: References) -> Workload:
@@ -20,10 +24,12 @@ def named(workload: Workload, references: References) -> Workload:
     Raises WorkloadError if no output tells a right kernel from a wrong one: all are constant, tiny or never finite.
     """
     case = workload.test_shapes[0]
-    answers = {f: references.answers(case, references.arguments(case, f)) for f in FAMILIES}
+    arguments = {f: references.arguments(case, f) for f in FAMILIES}
+    answers = {f: references.answers(case, a) for f, a in arguments.items()}
     found = weakness(answers)
     if len(found) == len(case.outputs.leaves) and any(leaf.size for leaf in case.outputs.leaves):
-        raise WorkloadError(f"{workload.path}: too weak to judge a kernel by: {'; '.join(found.values())}")
+        kept = KEPT if case.inputs.leaves and all(_alike(a, arguments[FAMILIES[0]]) for a in arguments.values()) else ""
+        raise WorkloadError(f"{workload.path}: too weak to judge a kernel by: {'; '.join(found.values())}{kept}")
     return dataclasses.replace(workload, weak=(*found.values(), *_unused(workload, references, answers[FAMILIES[0]])))
 
 

@@ -73,3 +73,15 @@ def test_refused(bench: compose.Bench, tmp_path: Path, body: str, words: str) ->
     with pytest.raises(WorkloadError, match=words) as refused:
         admitted(bench, tmp_path, body)
     assert "\n" not in str(refused.value)
+
+
+def test_inputs_of_one_value_are_named_as_the_cause(bench: compose.Bench, tmp_path: Path) -> None:
+    op = tmp_path / "op.py"
+    ones = OP.replace("jax.random.normal(keys[0], ", "jnp.ones(").replace("jax.random.normal(keys[1], ", "jnp.ones(")
+    op.write_text(ones.replace("BODY", "jax.nn.softmax(x * gain)"))
+    with pytest.raises(WorkloadError, match=r"so are the inputs.*random") as refused:
+        bench.judge.admit(bench.client.describe(read_workload(op)))
+    assert "\n" not in str(refused.value)
+    with pytest.raises(WorkloadError) as other:
+        admitted(bench, tmp_path, "x * 0 + 1")
+    assert "so are the inputs" not in str(other.value)
