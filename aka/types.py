@@ -162,7 +162,7 @@ class Piece:
 @dataclass(frozen=True)
 class ReferenceKernel:
     """A kernel of the library as the offline proposer uses it: what it computes, and its source. A template of several
-    kernels has them one by one in `pieces`."""
+    kernels has them one by one in `pieces`; copies between them take `between_us` at least."""
 
     id: str
     family: str
@@ -172,6 +172,7 @@ class ReferenceKernel:
     chips: tuple[str, ...]
     source: str
     pieces: tuple[Piece, ...] = ()
+    between_us: float = 0.0
 
 
 @dataclass(frozen=True)

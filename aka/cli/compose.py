@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aka.workload.read import SourceFile
 
 GIB = 1 << 30
-METER_CPU_S, BASELINE_CPU_S = 300, 60
+METER_CPU_S, BASELINE_CPU_S = 120, 60
 """Processor seconds for one simulation. A candidate must get its time; an XLA baseline that takes longer than its own
 cap is answered at reduced sizes or by its floor."""
 METER_DUMP = "{tmp}/aka-dump"

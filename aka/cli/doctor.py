@@ -89,7 +89,7 @@ def _chip(pool: Pool, name: str) -> dict[str, Any]:
     from aka.evaluate.pool import WorkerError
 
     shape = {"leaves": [{"shape": [64, 128], "dtype": "float32"}], "tree": {"tuple": [0]}}
-    args = {"source": PROBE, "filename": "probe.py", "chip": name, "shapes": [shape], "cpu": False}
+    args = {"source": PROBE, "filename": "probe.py", "chip": name, "shapes": [shape], "configs": [{}], "cpu": False}
     want = {"chip": name, "shape": "probe", "min_bytes": 2 * 64 * 128 * 4, "flops": 0.0}
     try:
         with pool.borrow("exporter") as exporter, pool.borrow("meter") as meter:

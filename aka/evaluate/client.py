@@ -127,7 +127,8 @@ class PlannerClient:
         """Its family is its own id: templates of one op are as different as the kernels of the library."""
         name = f"template/{made['name']}"
         pieces = decode(tuple[Piece, ...], made["pieces"])
-        return ReferenceKernel(name, name, made["how"], "", {}, (self._chip,), made["source"], pieces)
+        between_us = float(made["between_us"])
+        return ReferenceKernel(name, name, made["how"], "", {}, (self._chip,), made["source"], pieces, between_us)
 
     def _ranges(self, workload: Workload) -> dict[str, tuple[int, int]]:
         """The least and the largest of each integer input, as a small case has them."""

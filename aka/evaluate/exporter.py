@@ -22,17 +22,17 @@ def warm() -> None:
 def run_export(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """Trace the candidate at each shape inside the chip's mesh and export the same jaxpr for TPU (and CPU if asked).
 
-    args: source, filename, chip, shapes (input signatures), cpu (bool). Result: `shapes`, one dict each with `outputs`
-    (signature) and `cpu` (None, or why the CPU export failed); blobs: the TPU artifact, then the CPU one or b"".
+    args: source, filename, chip, shapes (input signatures), configs (the op's CONFIG overrides at each), cpu (bool).
+    Result: `shapes`, one dict each with `outputs` (signature) and `cpu` (None, or why the CPU export failed); blobs:
+    the TPU artifact, then the CPU one or b"".
     """
     from aka.evaluate import export
     from aka.targets import aot
 
-    module = loading.load(args["source"], args["filename"])
-    fn = loading.function(module, "workload")
     shapes: list[dict[str, Any]] = []
     made: list[bytes] = []
-    for sig in args["shapes"]:
+    for sig, config in zip(args["shapes"], args["configs"], strict=True):
+        fn = loading.function(loading.load_candidate(args["source"], args["filename"], config), "workload")
         try:
             with aot.abstract_mesh(args["chip"]):
                 closed, outputs = export.trace(fn, sig, twice=True)

@@ -45,7 +45,7 @@ class Exports:
         """Export the candidate at these shapes, and hold its outputs to the workload's."""
         args = {
             "source": self.code, "filename": "candidate.py", "chip": self.chip,
-            "shapes": [encode(s.inputs) for s in shapes], "cpu": False,
+            "shapes": [encode(s.inputs) for s in shapes], "configs": [s.config for s in shapes], "cpu": False,
         }  # fmt: skip
         result, blobs = self._ask(args)
         if result.get("fault"):

@@ -67,7 +67,7 @@ def _run(made: Exports, case: ShapeCase, held: Held) -> tuple[Interpreted, list[
     specs, blobs = wire.pack(held.arguments)
     args = {
         "source": made.code, "filename": "candidate.py", "chip": made.chip, "inputs": encode(case.inputs),
-        "arrays": specs,
+        "config": case.config, "arrays": specs,
     }  # fmt: skip
     try:
         result, data = made.exporter.call("interpret", args, blobs, timeout_s=made.patience.cut(INTERPRET_S))

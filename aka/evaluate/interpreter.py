@@ -31,15 +31,16 @@ SAID_CHARS = 3000
 def run_interpret(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """Run the candidate once on the arrays in the blobs, in place of the kernels' interpreter.
 
-    args: source, filename, chip, inputs (a signature), arrays (specs of the blobs). Result: `races` (how many), `said`
-    (the detector's words about the first of them), `arrays` (specs of the outputs in the blobs; none if the interpreter
-    stopped after a race). Raises whatever else keeps the candidate or the interpreter from running.
+    args: source, filename, chip, inputs (a signature), config (the op's CONFIG overrides), arrays (specs of the blobs).
+    Result: `races` (how many), `said` (the detector's words about the first of them), `arrays` (specs of the outputs in
+    the blobs; none if the interpreter stopped after a race). Raises whatever else keeps the candidate or the
+    interpreter from running.
     """
     nans.keep_in_reductions()
     arrays = wire.unpack(args["arrays"], blobs)
     said = _Said()
     with contextlib.redirect_stdout(said):
-        fn = loading.function(loading.load(args["source"], args["filename"]), "workload")
+        fn = loading.function(loading.load_candidate(args["source"], args["filename"], args["config"]), "workload")
         try:
             outputs = _outputs(fn, args["chip"], args["inputs"], arrays)
         except jax.errors.JaxRuntimeError:

@@ -32,7 +32,7 @@ class OfflineJudge:
     ) -> None:
         self._pool, self._client, self._chip = pool, client, chip
         self._static_gate, self._trial_s = static_gate, trial_s
-        self._compiled: set[str] = set()
+        self._compiled: dict[str, float] = {}
         self._meter = Meter(pool, client, chip)
         self._checkers: dict[tuple[str, bool], Checker] = {}
         self.whole_s = WHOLE_S

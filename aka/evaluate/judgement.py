@@ -46,7 +46,7 @@ MESSAGE_CHARS, EVIDENCE_CHARS = 600, 4000
 class Judgement:
     """`final` adds a held-out shape, every family at every shape, and `whole_s` seconds for the production shapes.
     `bar_us` is the time to beat; `skipped` gates are left out (a profile needs no correctness); `progress` is told each
-    gate's name; `compiled` holds the artifacts that the chip's compiler has accepted, by hash, for judgements to come.
+    gate's name; `compiled` holds the floors (us) of artifacts that the chip's compiler has accepted, by hash.
 
     The meter is another process: it works beside the compile and correctness gates. What decides doesn't depend on who
     ends first: the first gate that fails, but before the correctness gate stands whether the bar is missed.
@@ -65,11 +65,12 @@ class Judgement:
     static_gate: bool = True
     skipped: frozenset[str] = frozenset()
     progress: Callable[[str], None] = lambda gate: None
-    compiled: set[str] = field(default_factory=set)
+    compiled: dict[str, float] = field(default_factory=dict)
     patience: Patience = field(default_factory=Patience)
     gates: list[GateResult] = field(default_factory=list)
     profiles: list[Profile] = field(default_factory=list)
     _made: Exports = field(init=False)
+    _floors: list[float] = field(default_factory=list)
 
     def run(self, sandbox: str) -> Evaluation:
         """Every gate, or up to the first that fails. Raises SandboxError only for the machinery's own faults."""
@@ -84,13 +85,17 @@ class Judgement:
             chip=self.chip.name,
             gates=tuple(self.gates),
             timings=self._timings() if timed else (),
-            profiles=tuple(self.profiles) if timed else (),
+            profiles=tuple(self.profiles) if timed and not self._is_hopeless() else (),
             sandbox=sandbox,
         )
 
     def _timings(self) -> tuple[Timing, ...]:
-        made = self.profiles
-        return tuple(Timing(self.chip.name, p.shape, p.estimated_us, p.source, p.confidence) for p in made)
+        """Of a hopeless candidate its floors: they keep it behind, and name themselves."""
+        made = [(p.shape, p.estimated_us, p.source, p.confidence) for p in self.profiles]
+        if self._is_hopeless():
+            floors = zip(self.workload.shapes, self._floors, strict=True)
+            made = [(case.label, us, "estimated", "floor") for case, us in floors]
+        return tuple(Timing(self.chip.name, *m) for m in made)
 
     def _with_exporter(self) -> None:
         steps = {"export": self._export, "structure": self._structure, "vmem": self._vmem}
@@ -100,6 +105,9 @@ class Judgement:
 
     def _with_meter(self, meter: Beside[GateResult]) -> None:
         if not self._gate("compile", self._compile):
+            return
+        if self._is_hopeless():
+            self.gates.append(_answered("performance", self._floor))
             return
         checked = None if "correctness" in self.skipped else self._checked()
         failed = checked is not None and not checked.passed
@@ -169,11 +177,11 @@ class Judgement:
             artifact = self._made.artifacts[case.label]
             digest = hashlib.sha256(artifact).hexdigest()
             if digest not in self.compiled:
-                self._accepted(artifact)
-                self.compiled.add(digest)
+                self.compiled[digest] = self._accepted(artifact)
+            self._floors.append(self.compiled[digest])
         return f"accepted by the compiler for {self.chip.name}"
 
-    def _accepted(self, artifact: bytes) -> None:
+    def _accepted(self, artifact: bytes) -> float:
         timeout_s = self.patience.cut(COMPILE_S)
         try:
             result, _ = self.pool.keep("runner").call(
@@ -185,6 +193,18 @@ class Judgement:
             raise Failed(Fault("compile_error", f"the compiler went down: {error}")) from None
         if not result["ok"]:
             raise Failed(Fault("compile_error", result["message"], result["evidence"]))
+        return float(result["floor_us"])
+
+    def _is_hopeless(self) -> bool:
+        """Whether bytes and FLOP alone take as long as the time to beat: the simulation would only add to that, and
+        XLA's copies around a kernel can take it a minute."""
+        if self.bar_us is None or not self._floors:
+            return False
+        return all(self._floors) and geomean(self._floors) >= self.bar_us
+
+    def _floor(self) -> str:
+        us = geomean(self._floors)
+        raise Failed(Fault(SLOWER, f"its bytes and FLOP alone take {us:.1f} us, no less than {self.bar_us:.1f}"))
 
     def _correctness(self) -> str:
         tally = Tally()

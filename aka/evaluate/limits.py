@@ -3,7 +3,8 @@
 The limit of an element is a sum of:
 - `relative` x |exact|: from the output's dtype (below);
 - a rounding term, 2^-19 (16 float32 roundings) of the largest ordinary value in its row;
-- what the op itself errs, natively on the CPU, beyond rounding its output: the row's worst, 4 times;
+- what the op itself errs, natively on the CPU, beyond rounding its output: the row's worst, 4 times; an element of a
+  short row may have been lucky, and is given what nine elements in ten err, as a share of their size;
 - what the chip's matrix unit may round away (only where the op has dots): twice the row's worst, or what nine rows in
   ten lose if that is more; and for sums that one product dominates, 2^-7 x |exact|;
 - where nudged references are given, how far they move the row (root mean square over them), 8 times: a running sum of
@@ -32,6 +33,8 @@ Array = np.ndarray[Any, Any]
 _RELATIVE_FLOAT32 = 5e-5
 _ROUNDING = 2.0**-19
 _NATIVE, _CHIP, _NUDGED, _DRAWN = 4.0, 2.0, 8.0, 4.0
+# "Nine in ten" of rows or elements.
+_MOST = 0.9
 # Two bfloat16 half-ulps: what a dot that one product dominates may lose by rounding its two operands.
 _ONE_PASS = 2.0**-7
 # Masks and other fill constants; they say nothing about the size of the ordinary values beside them.
@@ -107,7 +110,11 @@ def limits(
     error = np.maximum(np.abs(native - exact) - form.half_ulp * size, 0.0)
     limit = (form.relative if rtol is None else rtol) * size + form.tiny
     limit += _ROUNDING * scale if atol is None else atol * np.minimum(scale, 1.0)
-    limit += _NATIVE * np.maximum(_pooled(error, ordinary, own), np.where(np.isfinite(error), error, 0.0))
+    typical = _pooled(error, ordinary, own)
+    if own and not _has_rows(error):
+        share = _share(np.where(ordinary & np.isfinite(error) & (scale > _FAINT), error, 0.0), size)
+        typical = np.maximum(typical, np.quantile(share, _MOST) * size)
+    limit += _NATIVE * np.maximum(typical, np.where(np.isfinite(error), error, 0.0))
     faint = ordinary & (scale <= _FAINT)
     limit += _NATIVE * np.where(faint, np.where(faint, error, 0.0).max(initial=0.0), 0.0)
     moves = np.sqrt(np.mean([np.where(ordinary, (n - exact) ** 2, 0.0) for n in nudged], axis=0)) if nudged else None
@@ -132,9 +139,9 @@ def _one_pass(lost: Array, ordinary: Array, scale: Array, size: Array, moves: Ar
     kept = np.where(ordinary, lost, 0.0)
     typical = _pooled(lost, ordinary, moves is not None)
     if _has_rows(lost):
-        typical = np.maximum(typical, np.quantile(_share(kept, scale).max(-1), 0.9) * scale)
+        typical = np.maximum(typical, np.quantile(_share(kept, scale).max(-1), _MOST) * scale)
     elif moves is not None:
-        typical = np.maximum(typical, np.quantile(_share(kept, moves), 0.9) * moves)
+        typical = np.maximum(typical, np.quantile(_share(kept, moves), _MOST) * moves)
     return _CHIP * np.maximum(typical, lost) + min(_ONE_PASS, 4 * float(_share(kept, scale).max())) * size
 
 

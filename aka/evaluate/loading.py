@@ -10,6 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 MAX_LEAVES = 256
+OVERRIDE = """CONFIG.update({{
+    key: tuple(value) if isinstance(CONFIG[key], tuple) else value
+    for key, value in {values!r}.items() if key in CONFIG
+}})"""
 
 
 class Refused(ValueError):
@@ -20,8 +24,20 @@ def load(source: str, filename: str, config: Mapping[str, Any] | None = None) ->
     """Run `source` as a module. `config` is merged into CONFIG right after its assignment, so that names computed
     from CONFIG further down see the overrides."""
     tree = ast.parse(source, filename=filename)
-    if config:
-        tree = _with_overrides(tree, dict(config))
+    if config and not _merged(tree, f"CONFIG.update({dict(config)!r})"):
+        raise Refused(f"shapes override CONFIG {sorted(config)}, but the file has no top-level CONFIG")
+    return _run(tree, source, filename)
+
+
+def load_candidate(source: str, filename: str, config: Mapping[str, Any]) -> types.ModuleType:
+    """Run a candidate's source as a module. If it has a top-level CONFIG, the entries that the op's CONFIG has too get
+    their values at this shape: what no input's shape tells (so many of the heads are queries) it reads there."""
+    tree = ast.parse(source, filename=filename)
+    _merged(tree, OVERRIDE.format(values=dict(config)))
+    return _run(tree, source, filename)
+
+
+def _run(tree: ast.Module, source: str, filename: str) -> types.ModuleType:
     module = types.ModuleType("workload")
     module.__file__ = filename
     sys.modules[module.__name__] = module  # dataclasses look their module up there
@@ -30,16 +46,17 @@ def load(source: str, filename: str, config: Mapping[str, Any] | None = None) ->
     return module
 
 
-def _with_overrides(tree: ast.Module, config: dict[str, Any]) -> ast.Module:
-    update = ast.parse(f"CONFIG.update({config!r})").body
+def _merged(tree: ast.Module, update: str) -> bool:
+    """Put a statement behind the assignment of CONFIG; False where there is none."""
     for i, node in enumerate(tree.body):
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
         if any(isinstance(t, ast.Name) and t.id == "CONFIG" for t in targets):
-            body = tree.body[: i + 1] + update + tree.body[i + 1 :]
-            return ast.fix_missing_locations(ast.Module(body, tree.type_ignores))
-    raise Refused(f"shapes override CONFIG {sorted(config)}, but the file has no top-level CONFIG")
+            tree.body[i + 1 : i + 1] = ast.parse(update).body
+            ast.fix_missing_locations(tree)
+            return True
+    return False
 
 
 def function(module: types.ModuleType, name: str) -> Callable[..., Any]:

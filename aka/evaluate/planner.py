@@ -163,8 +163,8 @@ def run_space(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any],
 
 def run_templates(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """args: source, filename, cases (the scored one first, then others of other sizes), names (of the input leaves),
-    chip, op, ranges (of integer leaves, by leaf). Result: `templates` [{name, how, source, pieces [{op, source,
-    params}]}], best first by a rough plan, and `refused` with reasons."""
+    chip, op, ranges (of integer leaves, by leaf). Result: `templates` [{name, how, source, between_us, pieces [{op,
+    source, params}]}], best first by a rough plan, and `refused` with reasons."""
     from aka.evaluate import export
     from aka.fuse.plan import Machine
     from aka.fuse.sizes import named_sizes
@@ -183,7 +183,13 @@ def run_templates(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, A
     words = named_sizes([c["knobs"] for c in cases])
     ranges = {int(leaf): (low, high) for leaf, (low, high) in args["ranges"].items()}
     made, refused = templates(programs, args["names"], words, machine, args["op"], ranges)
-    found = [{"name": t.name, "how": t.how, "source": t.source, "pieces": [vars(p) for p in t.links]} for t in made]
+    found = [
+        {
+            "name": t.name, "how": t.how, "source": t.source, "between_us": t.between_us,
+            "pieces": [vars(p) for p in t.links],
+        }
+        for t in made
+    ]  # fmt: skip
     return {"templates": found, "refused": refused}, []
 
 

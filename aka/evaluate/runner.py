@@ -104,14 +104,16 @@ def _moves(indices: np.ndarray[Any, Any], grid: tuple[int, ...], axis: int) -> b
 
 
 def run_compile(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """args: chip. blob: a TPU artifact. Result: ok, and code, message, evidence when the compiler refuses it."""
+    """args: chip. blob: a TPU artifact. Result: ok, and floor_us (see `aka.targets.meter`), or code, message, evidence
+    when the compiler refuses it."""
     from aka.artifact import decode
-    from aka.targets import aot
+    from aka.targets import aot, meter
 
-    made = aot.compile(decode.load(blobs[0]), args["chip"])
+    exported = decode.load(blobs[0])
+    made = aot.compile(exported, args["chip"])
     if isinstance(made, aot.CompileFailure):
         return {"ok": False, "code": made.code, "message": made.message, "evidence": made.evidence}, []
-    return {"ok": True}, []
+    return {"ok": True, "floor_us": meter.floor_us(exported, made.hlo_text, args["chip"])}, []
 
 
 def run_execute(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:

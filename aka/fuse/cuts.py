@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aka.fuse.axes import CHOICES, REDUCTIONS, splits
 from aka.fuse.graph import LAYOUT, Graph, Node, subgraph
 from aka.fuse.plan import Machine, Plan, plans
-from aka.fuse.sizes import NoFit
+from aka.fuse.sizes import ITEMSIZE, NoFit, Size
 from aka.fuse.source import Writer
 
 MAX_CUTS = 14
@@ -42,21 +42,23 @@ class Piece:
 
 @dataclass(frozen=True)
 class Split:
-    """The op as pieces in order of execution; `layout` are the nodes that run between them."""
+    """The op as pieces in order of execution; `layout` are the nodes that run between them, `between_s` what XLA's
+    copies there take at least."""
 
     pieces: tuple[Piece, ...]
     layout: tuple[Node, ...]
+    between_s: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return sum(p.seconds for p in self.pieces)
+        return sum(p.seconds for p in self.pieces) + self.between_s
 
 
 class Cutter:
-    """Tries ways to cut a graph. `refused` tells why pieces did not fit."""
+    """Tries ways to cut a graph; `words` name sizes. `refused` tells why pieces did not fit."""
 
-    def __init__(self, graph: Graph, machine: Machine) -> None:
-        self.graph, self.machine = graph, machine
+    def __init__(self, graph: Graph, machine: Machine, words: Mapping[Size, str]) -> None:
+        self.graph, self.machine, self._words = graph, machine, words
         self.refused: dict[str, None] = {}
         self._pieces: dict[tuple[tuple[int, ...], tuple[int, ...]], Piece | None] = {}
         self._makers = graph.makers()
@@ -142,7 +144,16 @@ class Cutter:
         if ordered is None:
             return None
         distinct = {n.outputs: n for n in layout}
-        return Split(tuple(ordered), tuple(sorted(distinct.values(), key=lambda n: n.outputs)))
+        between_s = sum(self._copied(n) for n in distinct.values()) / self.machine.bytes_per_s
+        return Split(tuple(ordered), tuple(sorted(distinct.values(), key=lambda n: n.outputs)), between_s)
+
+    def _copied(self, node: Node) -> int:
+        """Bytes that a reshape moves: with another last dimension the tiles of the array are others, so it is read and
+        written. Transposes are left out, since XLA may do one and a reshape at once."""
+        before, after = (self.graph.values[v] for v in (*node.arrays[:1], *node.outputs[:1]))
+        if node.op != "reshape" or not after.shape or before.shape[-1:] == after.shape[-1:]:
+            return 0
+        return 2 * math.prod(s[0] for s in after.shape) * ITEMSIZE.get(after.dtype, 4)
 
     def _sinks(self, ends: Sequence[int]) -> list[int]:
         """The values that kernels must write: layout operations at an end are left to XLA."""
@@ -212,7 +223,8 @@ class Cutter:
     def _writes(self, plan: Plan) -> bool:
         """Whether a body can be written for it: a plan that only looks cheap must not win."""
         try:
-            Writer(plan, "piece", [f"x{i}" for i in range(len(plan.graph.inputs))], {}, outer=self._names).write()
+            names = [f"x{i}" for i in range(len(plan.graph.inputs))]
+            Writer(plan, "piece", names, self._words, outer=self._names).write()
         except NoFit as reason:
             self.refused[str(reason)] = None
             return False

@@ -28,7 +28,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 TUNED_PARAMS = {params}
-
+{config}
 
 '''
 
@@ -54,11 +54,12 @@ def module(
     )
     written = [_written(p, i, single, variables, words, len(split.pieces), sizes.names) for i, p in enumerate(chosen)]
     params = {k: v for w in written for k, v in w.params.items()}
-    text = HEAD.format(about=about, params=repr(params))
     texts = [w.text + "\n" for w in written]
-    text += "\n\n".join([HELPERS, *([MOVES] if any("_behind(" in t or "_ahead(" in t for t in texts) else []), *texts])
     if not single:
-        text += "\n\n" + _kernel(graph, split, written, variables, sizes) + "\n"
+        texts.append(_kernel(graph, split, written, variables, sizes) + "\n")
+    read = {key: size[0] for size, key in words.items() if any(f"CONFIG[{key!r}]" in t for t in texts)}
+    text = HEAD.format(about=about, params=repr(params), config=f"CONFIG = {read!r}\n" if read else "")
+    text += "\n\n".join([HELPERS, *([MOVES] if any("_behind(" in t or "_ahead(" in t for t in texts) else []), *texts])
     choices = {k: v for w in written for k, v in w.choices.items()}
     return Module(text + f"\n\n{_space(choices)}", tuple(tuple(w.params) for w in written))
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-CONFIG = {{"case": 0}}
+CONFIG = {config}
 TEST_SHAPES = [{cases}]
 # For each case shape and dtype of every argument; integers lie within the range.
 ARGUMENTS = [
@@ -59,12 +59,18 @@ def piece_op(
     cases = [", ".join(_argument(graph, v, c, ranges) for v in graph.inputs) for c in range(graph.cases)]
     return TEXT.format(
         about=about,
-        cases=", ".join(f'{{"case": {c}}}' for c in range(1, graph.cases)),
+        config=repr(_config(words, 0)),
+        cases=", ".join(repr(_config(words, c)) for c in range(1, graph.cases)),
         arguments="\n".join(f"    [{c}]," for c in cases),
         count=len(graph.inputs),
         names=", ".join(names),
         body=body,
     )
+
+
+def _config(words: Mapping[Size, str], case: int) -> dict[str, int]:
+    """The op's own sizes at a case, for what no argument's shape shows."""
+    return {"case": case, **{key: size[case] for size, key in words.items() if key != "case"}}
 
 
 def _argument(graph: Graph, value: int, case: int, ranges: Mapping[int, Range]) -> str:

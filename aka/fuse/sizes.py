@@ -38,7 +38,8 @@ def tile_rows(dtype: str) -> int:
 @dataclass
 class Sizes:
     """Names of sizes. `origins` tells which argument's shape gives a named size; `used` collects what was asked for;
-    names in `taken` mean something else where the sizes are written; `numbers` are sizes that never change."""
+    names in `taken` mean something else where the sizes are written; `numbers` are sizes that never change; `spare` are
+    values of the op's CONFIG, read where nothing that an argument shows gives a size."""
 
     cases: int
     taken: frozenset[str] = frozenset()
@@ -46,6 +47,7 @@ class Sizes:
     names: dict[Size, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    spare: dict[Size, str] = field(default_factory=dict)
 
     def learn(self, size: Size, origin: str, name: str) -> None:
         """The size that `origin` (such as "x.shape[0]") has shall be called `name`, unless it has a name already or
@@ -58,6 +60,27 @@ class Sizes:
 
     def expression(self, size: Size) -> str:
         """Python for a size, in terms of names and numbers. Raises NoFit if it follows from none of them."""
+        made = self._expression(size)
+        if made is None and self.spare:
+            for value, key in self.spare.items():
+                self.learn(value, f"CONFIG[{key!r}]", key)
+            made = self._expression(size) or self._beside_spare(size)
+        if made is None:
+            raise NoFit(f"a size of {size[0]} that follows from no argument's shape and no CONFIG value that sets one")
+        return made
+
+    def _beside_spare(self, size: Size) -> str | None:
+        """The size as another one with a CONFIG value added or taken away: the heads that are no queries'."""
+        for value in (v for v in self.spare if v in self.names):
+            less = tuple(a - b for a, b in zip(size, value, strict=True))
+            more = tuple(a + b for a, b in zip(size, value, strict=True))
+            for other, sign in ((less, "+"), (more, "-")):
+                text = self._expression(other) if min(other) > 0 else None
+                if text is not None:
+                    return f"({text} {sign} {self._name(value)})"
+        return None
+
+    def _expression(self, size: Size) -> str | None:
         if is_constant(size):
             return str(size[0])
         if size in self.names:
@@ -75,9 +98,7 @@ class Sizes:
             return f"{' * '.join(map(self._name, above))} // {' // '.join(map(self._name, below))}"
         for chosen, divisor in self._fractions(size):
             return f"{' * '.join(map(self._name, chosen))} // {divisor}"
-        raise NoFit(
-            f"a size of {size[0]} that follows from no argument's shape (does it hang on a CONFIG value alone?)"
-        )
+        return None
 
     def _products(self, size: Size) -> list[list[str]]:
         found: list[tuple[tuple[Size, ...], int]] = []

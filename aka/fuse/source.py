@@ -15,7 +15,9 @@ from aka.fuse.plan import Plan, largest, unit_at
 from aka.fuse.sizes import ITEMSIZE, NoFit, Size, Sizes, is_constant, is_unit
 
 INDENT = "    "
-RESERVED = frozenset({"jax", "jnp", "lax", "pl", "pltpu", "functools", "math", "Any", "made", "needed", "kernel"})
+RESERVED = frozenset(
+    {"jax", "jnp", "lax", "pl", "pltpu", "functools", "math", "Any", "made", "needed", "kernel", "CONFIG"}
+)
 HELPERS = '''def _block(size: int, block: int, factor: int, unit: int) -> int:
     """`block`, or the whole axis where it is shorter or `block` would not fill tiles of `unit`."""
     return block if block < size and block * factor % unit == 0 else size
@@ -38,9 +40,10 @@ def _vmem_bytes(moved: list[tuple[int, ...]], held: list[tuple[int, ...]]) -> in
 
 
 def known_sizes(graph: Graph, names: Sequence[str], words: Mapping[Size, str]) -> Sizes:
-    """The sizes that a graph's inputs show, by the names of these as parameters; `words` are better names for some."""
+    """The sizes that a graph's inputs show, by the names of these as parameters; `words` are the op's CONFIG keys that
+    set sizes: better names for some, and the only ones for others."""
     numbers = frozenset(s[0] for v in graph.values.values() for s in v.shape if is_constant(s))
-    sizes = Sizes(graph.cases, frozenset({*names, *RESERVED}), numbers)
+    sizes = Sizes(graph.cases, frozenset({*names, *RESERVED}), numbers, spare=dict(words))
     for value, name in zip(graph.inputs, names, strict=True):
         for i, size in enumerate(graph.values[value].shape):
             sizes.learn(size, f"{name}.shape[{i}]", words.get(size, f"{name}_{i}"))

@@ -25,13 +25,15 @@ HOPELESS = 4.0
 
 @dataclass(frozen=True)
 class Template:
-    """A written template: `how` it is built in words, its source, and its kernels one by one if they are several."""
+    """A written template: `how` it is built in words, its source, its kernels one by one if they are several, and what
+    XLA's copies between them take at least."""
 
     name: str
     how: str
     source: str
     seconds: float
     links: tuple[Link, ...] = ()
+    between_us: float = 0.0
 
 
 def templates(
@@ -50,7 +52,7 @@ def templates(
         graph = ungrouped(pooled(reshaped_last(shifted(interleaved(read(programs))))))
         if not graph.nodes:
             raise NoFit("the op computes nothing")
-        cutter = Cutter(graph, machine)
+        cutter = Cutter(graph, machine, words)
         splits = cutter.splits()
     except NoFit as reason:
         return [], {"template": str(reason)}
@@ -68,7 +70,8 @@ def templates(
                 continue
             while name in made:
                 name += "+"
-            made[name] = Template(name, how, written.source, sum(p.seconds for p in chosen), alone)
+            seconds = sum(p.seconds for p in chosen) + split.between_s
+            made[name] = Template(name, how, written.source, seconds, alone, 1e6 * split.between_s)
     ordered = sorted(made.values(), key=lambda t: t.seconds)
     worth = [t for t in ordered if t.seconds <= HOPELESS * ordered[0].seconds]
     return worth[:MAX_TEMPLATES], refused

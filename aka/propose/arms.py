@@ -37,7 +37,8 @@ class Planner(Protocol):
 class Arm:
     """One kernel with what can be tuned about it. `key` is its binding's; `group` is the order in which defaults are
     tried: the user's own kernel, then the library's, then templates. One kernel of a template alone has the `op` that
-    it is judged by, and `calls` tells what the template calls each of its parameters."""
+    it is judged by, and `calls` tells what the template calls each of its parameters; `between_us` is what copies
+    between the kernels of a template take."""
 
     key: str
     origin: str
@@ -48,6 +49,7 @@ class Arm:
     group: int
     op: str = ""
     calls: Mapping[str, str] = field(default_factory=dict)
+    between_us: float = 0.0
 
     @property
     def tuned(self) -> dict[str, Any]:
@@ -176,7 +178,9 @@ class Arms:
             return
         write = functools.partial(render, kernel, binding, workload=workload)
         origin = f"{'template' if group == TEMPLATE else 'catalog'}:{kernel.id}"
-        self._found[binding.key] = Arm(binding.key, origin, kernel.family, kernel.title, space, write, group)
+        self._found[binding.key] = Arm(
+            binding.key, origin, kernel.family, kernel.title, space, write, group, between_us=kernel.between_us
+        )
         if len(kernel.pieces) > 1:
             self._chains[binding.key] = kernel, workload
 

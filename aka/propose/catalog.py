@@ -107,7 +107,7 @@ class OfflineProposer:
         """A template of several kernels: each alone, then all with the best of each. Both only as long as those that
         have a time take less than the best kernel so far: what is slower than that needs tuning first."""
         best = brief.best.evaluation.us if brief.best else None
-        if chain.best_us(pieces, self._past) >= (best or brief.baseline_us):
+        if arm.between_us + chain.best_us(pieces, self._past) >= (best or brief.baseline_us):
             return
         for piece in pieces:
             if not self._past.tried(piece.key):

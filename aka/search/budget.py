@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, median
 
 from aka.types import Trial
 
@@ -55,8 +55,12 @@ class Budget:
 
 
 def expected_s(trials: Sequence[Trial]) -> float:
-    """Seconds of one more trial, as long as the mean so far, and of a final check; 0 if nothing is known yet."""
+    """Seconds of one more trial, as long as the mean so far, and of a final check; 0 if nothing is known yet. Where
+    nothing has passed, both are taken to be as long as most trials were: one whose schedule took the compiler a minute
+    and more says little about the others."""
     if not trials:
         return 0.0
     passed = [t.seconds for t in trials if t.evaluation.accepted]
-    return fmean(t.seconds for t in trials) + FINAL_SHARE * max(passed or [t.seconds for t in trials])
+    if not passed:
+        return (1 + FINAL_SHARE) * median(t.seconds for t in trials)
+    return fmean(t.seconds for t in trials) + FINAL_SHARE * max(passed)

@@ -86,6 +86,21 @@ def baseline(args: dict[str, Any], blobs: list[bytes]) -> Reply:
     return made, []
 
 
+def floor_us(exported: Exported, hlo_text: str, chip: Chip | str) -> float:
+    """Microseconds of a candidate's bytes and FLOP alone, as compiled (`hlo_text`): what its estimate cannot be below.
+    Nothing is simulated. 0 where data decides how much it does."""
+    kernels, ops = decode.kernels(exported), []
+    rows = hlo.rows(hlo_text)
+    pairs = pairing.pair(rows, kernels)
+    for row in rows:
+        kernel = kernels[pairs[row.name]] if row.name in pairs else None
+        moved, exact = (row.hbm_bytes, not row.kernel) if kernel is None else pairing.kernel_bytes(kernel, row)
+        if not row.exact_trips:
+            return 0.0
+        ops.append(_op(row, None, moved if exact else 0, 0, "floor", None))
+    return 1e6 * estimate.total_s(ops, chips.chip(chip))
+
+
 def _target(args: dict[str, Any]) -> Chip:
     target = chips.chip(str(args["chip"]))
     if "static_llo_profile" in os.environ.get("LIBTPU_INIT_ARGS", "") and not target.cycle_profile:

@@ -44,11 +44,22 @@ def test_a_good_candidate_that_is_slower_keeps_its_time_and_is_no_success(
 ) -> None:
     good = candidate("h00_control_good")
     alone = bench.judge.evaluate(softmax, good)
-    slower = bench.judge.evaluate(softmax, good, bar_us=MISSED)
+    slower = bench.judge.evaluate(softmax, good, bar_us=alone.us)
     assert (slower.verdict, slower.accepted, slower.slower) == ("slower", False, True)
     assert gates(slower) == [*WHOLE[:5], "performance"]
     assert slower.timings == alone.timings and slower.profiles == alone.profiles and slower.us
-    assert "is no less than 0.0, so its values were not compared" in slower.gates[-1].message
+    assert f"is no less than {alone.us:.1f}, so its values were not compared" in slower.gates[-1].message
+
+
+def test_what_its_bytes_alone_keep_behind_is_not_simulated(bench: compose.Bench, softmax: Workload) -> None:
+    good = candidate("h00_control_good")
+    alone = bench.judge.evaluate(softmax, good)
+    hopeless = bench.judge.evaluate(softmax, good, bar_us=MISSED)
+    assert hopeless.slower and gates(hopeless) == [*WHOLE[:5], "performance"]
+    assert "its bytes and FLOP alone take" in hopeless.gates[-1].message
+    assert not hopeless.profiles and {t.confidence for t in hopeless.timings} == {"floor"}
+    assert alone.us and hopeless.us and 1e6 * softmax.primary.min_bytes / bench.chip.hbm_bytes_per_s <= hopeless.us
+    assert hopeless.us <= alone.us
 
 
 def test_its_own_time_is_not_faster(bench: compose.Bench, softmax: Workload) -> None:

@@ -160,7 +160,7 @@ def workload(x, y):
 def test_what_a_grid_walks_over_is_told_even_where_it_takes_one_step(bench: compose.Bench) -> None:
     leaves = [{"shape": list(shape), "dtype": "float32"} for shape in ((128, 384), (384, 256))]
     sig = {"leaves": leaves, "tree": {"tuple": [0, 1]}}
-    args = {"source": MATMUL, "filename": "matmul.py", "chip": "v5e", "shapes": [sig], "cpu": False}
+    args = {"source": MATMUL, "filename": "matmul.py", "chip": "v5e", "shapes": [sig], "configs": [{}], "cpu": False}
     with bench.pool.borrow("exporter") as exporter:
         _, blobs = exporter.call("export", args, timeout_s=60)
     facts, _ = bench.pool.keep("runner").call("inspect", {}, blobs[:1], timeout_s=60)
@@ -263,3 +263,49 @@ def test_an_axis_that_is_declared_parallel_is_dealt_to_two_cores(
     workload = bench.client.describe(read_workload(op))
     evaluation = bench.judge.evaluate(workload, candidate(SUM_KERNEL.replace("arbitrary", kind)))
     assert evaluation.verdict == verdict, evaluation.gates[-1]
+
+
+HEADS = (
+    HEAD
+    + """
+CONFIG = {"rows": 256, "heads": 12, "query_heads": 8}
+"""
+)
+HEADS_OP = (
+    HEADS
+    + """
+TEST_SHAPES = [{"rows": 64, "heads": 4, "query_heads": 1}, {"rows": 40, "heads": 6, "query_heads": 4}]
+
+def create_inputs():
+    return jax.random.normal(jax.random.key(0), (CONFIG["rows"], 128 * CONFIG["heads"])),
+
+def workload(x):
+    at = 128 * CONFIG["query_heads"]
+    return jnp.concatenate([jax.nn.silu(x[:, :at]), x[:, at:]], axis=1)
+"""
+)
+HEADS_KERNEL = (
+    HEADS
+    + """
+CHOSEN = 128 * CONFIG["query_heads"]
+
+def _body(x_ref, o_ref):
+    x = x_ref[...]
+    lane = jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
+    o_ref[...] = jnp.where(lane < CHOSEN, jax.nn.silu(x), x)
+
+def workload(x):
+    spec = pl.BlockSpec((8, x.shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(_body, grid=(x.shape[0] // 8,), in_specs=[spec], out_specs=spec,
+                          out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+"""
+)
+
+
+def test_a_kernels_config_has_the_ops_values_at_every_shape(bench: compose.Bench, tmp_path: Path) -> None:
+    op = tmp_path / "heads.py"
+    op.write_text(HEADS_OP)
+    workload = bench.client.describe(read_workload(op))
+    assert bench.judge.check(workload, candidate(HEADS_KERNEL)).verdict == "ACCEPT"
+    fixed = HEADS_KERNEL.replace('CHOSEN = 128 * CONFIG["query_heads"]', "CHOSEN = 1024")
+    assert bench.judge.evaluate(workload, candidate(fixed)).verdict == "incorrect"

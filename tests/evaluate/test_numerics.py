@@ -317,3 +317,17 @@ def test_an_unknown_float_is_never_compared_as_an_integer() -> None:
     assert number_format("complex64") == number_format("float32")
     with pytest.raises(KeyError):
         number_format("float8_e8m0fnu")
+
+
+def test_a_lucky_element_of_a_short_row_is_given_what_most_err() -> None:
+    """KL divergences of near equal rows: the op errs by a tenth of each, at some elements by chance by nothing."""
+    rng = np.random.default_rng(0)
+    exact = rng.uniform(8e-6, 1e-5, 128)
+    noise = rng.normal(scale=5e-7, size=(3, 128))
+    noise[0, ::9] = 0.0
+    native, kernel = (np.float32(exact + n) for n in noise[:2])
+    nudged = [np.float64(exact * (1 + 1e-7))] * 4
+    honest = compare([kernel], [exact], [native], None, ["float32"], nudged=[[n] for n in nudged])
+    assert isinstance(honest, Comparison) and honest.ok, honest
+    wrong = compare([np.float32(1.5 * exact)], [exact], [native], None, ["float32"], nudged=[[n] for n in nudged])
+    assert isinstance(wrong, Comparison) and not wrong.ok

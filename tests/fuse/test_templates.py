@@ -108,6 +108,46 @@ def test_a_size_that_no_argument_shows_is_refused() -> None:
     assert "CONFIG" in " ".join(refused.values())
 
 
+def heads(groups: int) -> Any:
+    """Query heads are normalized, key heads are not: how many of each there are, no shape tells."""
+
+    def op(x: Any) -> Any:
+        split = x.reshape(x.shape[0], -1, 128)
+        query, key = split[:, :groups], split[:, groups:]
+        return query * jax.lax.rsqrt(jnp.mean(query * query, -1, keepdims=True)), 2.0 * key
+
+    return op
+
+
+def test_a_size_of_the_ops_config_alone_is_read_from_the_kernels_config() -> None:
+    sizes = [(96, 6, 2), (64, 5, 3), (40, 7, 4)]
+    programs = [jax.make_jaxpr(heads(q))(jax.ShapeDtypeStruct((n, 128 * h), jnp.float32)) for n, h, q in sizes]
+    found, refused = templates(programs, ["x"], {(2, 3, 4): "query_heads"}, MACHINE, "heads")
+    assert found, refused
+    for template in found:
+        module = loaded(template.source)
+        assert module.CONFIG == {"query_heads": 2}
+        assert static.problems(template.source) == []
+        for rows, count, groups in sizes:
+            module.CONFIG["query_heads"] = groups
+            x = jnp.asarray(np.random.default_rng(0).normal(size=(rows, 128 * count)), jnp.float32)
+            with pltpu.force_tpu_interpret_mode():
+                got = module.kernel(x, **small(module))
+            for one, other in zip(got, heads(groups)(x), strict=True):
+                np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-3)
+
+
+def test_copies_that_xla_makes_between_kernels_count() -> None:
+    """A reshape that changes the last dimension moves every tile; one that does not is free."""
+    sizes = [(96, 6, 2), (64, 5, 3), (40, 7, 4)]
+    programs = [jax.make_jaxpr(heads(q))(jax.ShapeDtypeStruct((n, 128 * h), jnp.float32)) for n, h, q in sizes]
+    found, _ = templates(programs, ["x"], {(2, 3, 4): "query_heads"}, MACHINE, "heads")
+    moved = 2 * 96 * 6 * 128 * 4
+    assert found[0].between_us == pytest.approx(1e6 * moved / MACHINE.bytes_per_s)
+    rows = [jax.make_jaxpr(lambda x: jnp.exp(x) / 2)(jax.ShapeDtypeStruct((n, 256), jnp.float32)) for n in (96, 64)]
+    assert {t.between_us for t in templates(rows, ["x"], {}, MACHINE, "rows")[0]} == {0.0}
+
+
 def test_counts_over_more_rows_than_fit_are_cut_behind_the_choice() -> None:
     def hits(logits: Any, labels: Any) -> Any:
         return jnp.sum(jnp.argmax(logits, -1) == labels)

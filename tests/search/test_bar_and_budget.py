@@ -124,7 +124,8 @@ def trials(*told: tuple[float, str | None]) -> Iterator[Trial]:
         ([], 0.0),
         ([(40.0, None)], 40 + 60.0),
         ([(40.0, None), (20.0, "slower"), (90.0, "incorrect")], 50 + 60.0),  # a final check is of a kernel that passed
-        ([(10.0, "compile_error"), (30.0, "incorrect")], 20 + 45.0),
+        ([(10.0, "compile_error"), (30.0, "incorrect")], 20 + 30.0),
+        ([(90.0, "compile_error"), (6.0, "slower"), (4.0, "slower")], 6 + 9.0),  # one long failure tells of no other
     ],
 )
 def test_expected_seconds(told: list[tuple[float, str | None]], wanted_s: float) -> None:
