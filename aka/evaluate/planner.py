@@ -180,7 +180,7 @@ def run_templates(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, A
         flops_per_s=chip.peak_flops_per_s,
         elements_per_s=VECTOR_LANES * chip.clock_hz,
     )
-    words = named_sizes([c["knobs"] for c in cases])
+    words = named_sizes([c["knobs"] | _numbers(op.merged(c["config"])) for c in cases])
     ranges = {int(leaf): (low, high) for leaf, (low, high) in args["ranges"].items()}
     made, refused = templates(programs, args["names"], words, machine, args["op"], ranges)
     found = [
@@ -191,6 +191,12 @@ def run_templates(args: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, A
         for t in made
     ]  # fmt: skip
     return {"templates": found, "refused": refused}, []
+
+
+def _numbers(config: dict[str, Any]) -> dict[str, int]:
+    """The CONFIG's whole numbers, by the names that knobs have: one that moves no input's shape may set a size inside
+    the op."""
+    return {f"config:{k}": v for k, v in config.items() if isinstance(v, int) and not isinstance(v, bool) and v > 0}
 
 
 OPS = {

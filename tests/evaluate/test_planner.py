@@ -417,3 +417,23 @@ def test_each_kernel_of_a_template_is_a_workload_of_its_own(read: Reader) -> Non
         made = read.client.piece(op, piece.op)
         assert made.test_shapes and made.path == op.path and read.client.piece(op, piece.op) is made
         assert piece.op == made.source and set(piece.params.values()) <= set(re.findall(r"block_\w+", template.source))
+
+
+GROUPED = """
+import jax, jax.numpy as jnp
+CONFIG = {"rows": 256, "width": 1024, "groups": 8, "clipped": True}
+TEST_SHAPES = [{"rows": 64, "width": 640, "groups": 5}, {"rows": 40, "width": 768, "groups": 3}]
+def create_inputs():
+    return jax.random.normal(jax.random.key(0), (CONFIG["rows"], CONFIG["width"])),
+def workload(x):
+    grouped = x.reshape(x.shape[0], CONFIG["groups"], -1)
+    return (grouped - grouped.max(-1, keepdims=True)).reshape(x.shape)
+"""
+
+
+def test_a_config_value_that_moves_no_input_may_set_a_size(read: Reader, client: PlannerClient) -> None:
+    workload = read(GROUPED)
+    assert "config:groups" not in workload.primary.knobs
+    made = client.templates(workload)
+    assert made.kernels, made.refused
+    assert "CONFIG = {'groups': 8}" in made.kernels[0].source
