@@ -12,6 +12,7 @@ from aka.fuse.graph import LAYOUT, Graph, Node, subgraph
 from aka.fuse.plan import Machine, Plan, plans
 from aka.fuse.sizes import ITEMSIZE, NoFit, Size
 from aka.fuse.source import Writer
+from aka.fuse.thinned import is_strided
 
 MAX_CUTS = 14
 SMALL = 8
@@ -149,11 +150,13 @@ class Cutter:
 
     def _copied(self, node: Node) -> int:
         """Bytes that a reshape moves: with another last dimension the tiles of the array are others, so it is read and
-        written. Transposes are left out, since XLA may do one and a reshape at once."""
+        written, as is every k-th element. Transposes are left out, since XLA may do one and a reshape at once."""
         before, after = (self.graph.values[v] for v in (*node.arrays[:1], *node.outputs[:1]))
-        if node.op != "reshape" or not after.shape or before.shape[-1:] == after.shape[-1:]:
+        moves = node.op == "reshape" and after.shape and before.shape[-1:] != after.shape[-1:]
+        if not moves and not is_strided(node):
             return 0
-        return 2 * math.prod(s[0] for s in after.shape) * ITEMSIZE.get(after.dtype, 4)
+        elements = sum(math.prod(s[0] for s in v.shape) for v in (before, after))
+        return elements * ITEMSIZE.get(after.dtype, 4)
 
     def _sinks(self, ends: Sequence[int]) -> list[int]:
         """The values that kernels must write: layout operations at an end are left to XLA."""
@@ -231,15 +234,17 @@ class Cutter:
         return True
 
     def _hoisted(self, outputs: tuple[int, ...], known: set[int]) -> Graph:
-        """The graph of a piece, with layout operations on its inputs that end in a true reshape left outside."""
+        """The graph of a piece, with layout operations on its inputs that end in a true reshape or take every k-th
+        element left outside."""
         order = [*self.graph.inputs, *sorted(known - set(self.graph.inputs))]
         graph = subgraph(self.graph, [v for v in order if v not in outputs], outputs)
         outside = set(graph.inputs)
         reshaped: list[int] = []
         for node in graph.nodes:
-            if node.op in LAYOUT and node.arrays and set(node.arrays) <= outside and node.outputs[0] not in outputs:
+            outer = (node.op in LAYOUT or is_strided(node)) and node.arrays and set(node.arrays) <= outside
+            if outer and node.outputs[0] not in outputs:
                 outside.add(node.outputs[0])
-                if node.op == "reshape" and self._splits(node):
+                if is_strided(node) or (node.op == "reshape" and self._splits(node)):
                     reshaped.append(node.outputs[0])
         return subgraph(graph, [*graph.inputs, *reshaped], outputs) if reshaped else graph
 

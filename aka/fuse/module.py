@@ -12,6 +12,7 @@ from aka.fuse.graph import Graph, Node
 from aka.fuse.plan import Plan
 from aka.fuse.sizes import NoFit, Size, Sizes
 from aka.fuse.source import HELPERS, RESERVED, Writer, Written, known_sizes
+from aka.fuse.thinned import is_strided
 
 HEAD = '''"""{about}"""
 
@@ -128,6 +129,9 @@ def _layout(graph: Graph, node: Node, known: Mapping[int, str], sizes: Sizes) ->
         return f"jnp.broadcast_to({name}.reshape({', '.join(inner)}), ({shape}{',' if len(out.shape) == 1 else ''}))"
     if node.op in ("reshape", "squeeze", "expand_dims"):
         return f"{name}.reshape({shape or '()'})"
+    if is_strided(node):
+        starts, strides = (node.params[0][k] for k in ("start_indices", "strides"))
+        return f"{name}[{', '.join(':' if s == 1 else f'{a}::{s}' for a, s in zip(starts, strides, strict=True))}]"
     raise NoFit(f"{node.op} between kernels")
 
 

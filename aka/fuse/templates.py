@@ -16,6 +16,7 @@ from aka.fuse.pools import pooled
 from aka.fuse.shifts import shifted
 from aka.fuse.sizes import NoFit, Size
 from aka.fuse.tail import reshaped_last
+from aka.fuse.thinned import thinned
 from aka.fuse.ungroup import ungrouped
 
 MAX_TEMPLATES = 6
@@ -49,7 +50,7 @@ def templates(
     the least and the largest integer of leaves that have some."""
     given = Arguments(names, words, ranges or {})
     try:
-        graph = ungrouped(pooled(reshaped_last(shifted(interleaved(read(programs))))))
+        graph = ungrouped(pooled(reshaped_last(shifted(thinned(interleaved(read(programs)))))))
         if not graph.nodes:
             raise NoFit("the op computes nothing")
         cutter = Cutter(graph, machine, words)

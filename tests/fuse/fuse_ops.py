@@ -214,6 +214,12 @@ def quantised_weights(x: Any, q: Any, scale: Any) -> Any:
     return x @ dense.reshape(k, n)
 
 
+def interleaved_glu(x: Any, w: Any, b: Any, out: Any) -> Any:
+    h = x @ w + b
+    gate, linear = jnp.minimum(h[..., ::2], 7.0), h[..., 1::2]
+    return (jax.nn.silu(gate) * (linear + 1)) @ out
+
+
 def packed_conv(x: Any, ids: Any, w: Any) -> Any:
     """A causal convolution whose taps stop where another document begins; the first tap is no shift at all."""
     total = jnp.zeros_like(x)
@@ -403,4 +409,10 @@ CASES = [
     ),
     Case("bias_corrected", lambda m, t: m / (1 - 0.9 ** (t + 1).astype(F32)), [[*s, ((), I32)] for s in ROWS], top=9),
     Case("cube_root_scaled", lambda x, t: x * jnp.cbrt(t), [[*s, ((), F32)] for s in ROWS]),
+    Case(
+        "interleaved_glu",
+        interleaved_glu,
+        [matrices((48, 256), (256, 256), (256,), (128, 384)), matrices((40, 128), (128, 512), (512,), (256, 128))],
+    ),
+    Case("every_fourth", lambda x: jnp.exp(x[:, 1::4].sum(0)), [matrices((48, 512)), matrices((40, 1024))]),
 ]
