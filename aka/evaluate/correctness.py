@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ EXECUTE_S = 120.0
 GHOSTS = ((float("nan"), "NaN", 1), (0.0, "zeros", 0))
 """What takes the place of the kernels' results in ghost replay: floats, their word, integers."""
 ROUNDED = "even with exact dots the result is off, so something else than a dot is rounded to fewer bits"
+AGAIN, MOST_AGAIN = 3, 4
+"""Further draws of a family that was passed near its limit, and how many such passes are looked into: a candidate that
+is that near everywhere is told from the others by a few."""
 FEW = ("normal", "spikes", "tail")
 """Families for the second shape and the many-step shape; the first small shape and the finalists see all of them."""
 
@@ -44,12 +47,14 @@ class Fault:
 
 @dataclass
 class Tally:
-    """What was compared: shapes x families, the worst margin (error over limit) and families that were skipped."""
+    """What was compared: shapes x families, the worst margin (error over limit) and families that were skipped; `near`
+    are the shapes and families that were passed near their limit."""
 
     compared: int = 0
     margin: float = 0.0
     skipped: list[str] | None = None
     notes: set[str] | None = None
+    near: list[tuple[ShapeCase, str]] = field(default_factory=list)
 
     def summary(self) -> str:
         text = f"{self.compared} comparisons, worst error {self.margin:.2g} of its limit"
@@ -122,6 +127,25 @@ class Checker:
                     return compared, Fault("incorrect", f"{ROUNDED}: {found.reason} (at {case.label}, family {family})")
         return compared, None
 
+    def again(
+        self, near: Sequence[tuple[ShapeCase, str]], artifacts: Mapping[str, bytes], patience: Patience
+    ) -> Fault | None:
+        """Passes near the limit, on further draws of their families. An honest kernel may miss a limit once, as limits
+        follow from what the op happens to err; one that misses most of them passed by luck."""
+        for case, family in near[:MOST_AGAIN]:
+            missed: list[Fault] = []
+            for seed in range(1, AGAIN + 1):
+                patience.cut(EXECUTE_S)
+                with patience.spared():
+                    held = self.references.afresh(case, family, seed)
+                made = self._run("execute", _on_chip(None), artifacts[case.label], held, patience.cut(EXECUTE_S))
+                fault = made if isinstance(made, Fault) else self._compare(case, family, held, made, Tally())
+                missed += [fault] if fault is not None else []
+            if len(missed) > AGAIN // 2:
+                text = f"passed once near its limit, and missed it on {len(missed)} of {AGAIN} further draws"
+                return replace(missed[0], message=f"{missed[0].message} (at {case.label}, family {family}: {text})")
+        return None
+
     def replay(self, case: ShapeCase, artifact: bytes, family: str, patience: Patience) -> Fault | None:
         """Ghost replay: with the kernels' results replaced, the output must come out wrong, or the work is done
         elsewhere. Nothing is asked where the op's own output cannot be judged on this family."""
@@ -186,6 +210,7 @@ class Checker:
         tally.margin = max(tally.margin, found.margin)
         tally.notes = {*(tally.notes or ()), *found.flags}
         if found.ok:
+            tally.near += [(case, family)] if found.margin > numerics.NEAR else []
             return None
         return Fault("incorrect", found.reason, f"shape {case.label} ({case.inputs}), input family {family}")
 

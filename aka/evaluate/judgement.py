@@ -220,6 +220,7 @@ class Judgement:
         many, note = manysteps.find(self._made, self.client, self.workload, self.checker.many_steps)
         if many is not None:
             self._check(many, FEW if many.min_bytes <= LARGE_BYTES else FEW[::2], tally)
+        self._again(tally)
         self._interpret(many, tally)
         if self.final:
             self._production(tally)
@@ -231,6 +232,12 @@ class Judgement:
 
     def _check(self, case: ShapeCase, families: Sequence[str], tally: Tally) -> None:
         fault = self.checker.check(case, self._made.artifacts[case.label], families, tally, self.patience)
+        if fault is not None:
+            raise Failed(fault)
+
+    def _again(self, tally: Tally) -> None:
+        near = [(case, family) for case, family in tally.near if case.min_bytes <= LARGE_BYTES]
+        fault = self.checker.again(near, self._made.artifacts, self.patience)
         if fault is not None:
             raise Failed(fault)
 

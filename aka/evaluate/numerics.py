@@ -17,7 +17,8 @@ import numpy as np
 from aka.evaluate.limits import Array, Format, limits, number_format
 
 _SKIPPED_FRACTION = 0.01
-_NEAR = 0.8
+NEAR = 0.8
+"""A pass with more of its limit used than this may be luck, and is flagged."""
 _TINY_OUTPUT = 1e-6
 
 
@@ -247,7 +248,7 @@ def _together(results: Sequence[Comparison | Skip], rtol: float | None, atol: fl
     worst = max(judged, key=lambda r: (not r.ok, r.margin), default=_passed(0))
     excused = sum(r.excused for r in judged)
     flags = [f"{name} {v:g} is the workload's own" for name, v in (("rtol", rtol), ("atol", atol)) if v is not None]
-    flags += [f"near the limit: {worst.margin:.0%} of it"] if _NEAR < worst.margin <= 1 else []
+    flags += [f"near the limit: {worst.margin:.0%} of it"] if NEAR < worst.margin <= 1 else []
     flags += [f"{excused} elements excused"] if excused else []
     flags += [f"output {i} not judged: {r.reason}" for i, r in skipped]
     return replace(worst, excused=excused, flags=tuple(flags))

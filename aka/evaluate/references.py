@@ -84,6 +84,10 @@ class References:
             self._held.pop(next(iter(self._held)))
         return held
 
+    def afresh(self, case: ShapeCase, family: str, seed: int) -> Held:
+        """As `get`, on other draws of the same family. Not kept."""
+        return self._make(case, self.arguments(case, family, seed), Wanted(family=family))
+
     def arguments(self, case: ShapeCase, family: str, seed: int = 0) -> list[Array]:
         """The family's arguments at a case; another `seed` draws them afresh."""
         verbatim = self._workload.has_make_inputs

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 from aka.evaluate import wire
 from aka.evaluate.client import ReferenceArtifacts
+from aka.evaluate.correctness import Checker, Tally
 from aka.evaluate.numerics import Comparison, hold
+from aka.evaluate.patience import Patience
 from aka.evaluate.references import References
 from aka.types import ArraySpec, ShapeCase, Signature, Workload
 
@@ -81,3 +84,45 @@ def test_one_that_is_larger_than_all_bytes_is_still_answered() -> None:
     wrong = hold([2.01 * held.arguments[0]], held.standard)
     assert isinstance(right, Comparison) and right.ok
     assert isinstance(wrong, Comparison) and not wrong.ok
+
+
+@dataclass
+class Kernel(Doubler):
+    """A runner whose kernels double their argument but for a relative error: one for each run in turn."""
+
+    errors: list[float] = field(default_factory=list)
+
+    def call(
+        self, op: str, args: dict[str, Any], blobs: Sequence[bytes], *, timeout_s: float
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        result, data = super().call(op, args, blobs, timeout_s=timeout_s)
+        if op == "execute":
+            (made,) = wire.unpack(result["arrays"], data)
+            specs, packed = wire.pack([(made * (1 + self.errors.pop(0))).astype(np.float32)])
+            return {"arrays": specs}, [bytes(d) for d in packed]
+        return result, data
+
+
+NEAR, OVER = 4.7e-5, 7e-5
+"""Relative errors: the limit of such elements is about 5.2e-5."""
+
+
+@pytest.mark.parametrize(
+    ("errors", "again", "wrong"),
+    [
+        ([1e-6], 0, False),
+        ([NEAR] * 4, 1, False),
+        ([NEAR, OVER, NEAR, NEAR], 1, False),  # limits follow from what the op happens to err
+        ([NEAR, NEAR, OVER, OVER], 1, True),
+    ],
+)
+def test_a_pass_near_the_limit_is_tried_on_further_draws(errors: list[float], again: int, wrong: bool) -> None:
+    runner = Kernel(errors=list(errors))
+    checker, tally, patience = Checker(runner, references(runner, 1 << 30)), Tally(), Patience()  # type: ignore[arg-type]
+    assert checker.check(CASES[0], b"kernel", ["normal"], tally, patience) is None
+    assert len(tally.near) == again
+    fault = checker.again(tally.near, {CASES[0].label: b"kernel"}, patience)
+    assert not runner.errors
+    assert (fault is not None) == wrong
+    if fault is not None:
+        assert fault.code == "incorrect" and "missed it on 2 of 3 further draws" in fault.message
